@@ -1,0 +1,135 @@
+// The forward kernels. Included once per instruction set, inside that set's namespace.
+//
+// A row is read from memory once; its second and third pass find it in the cache, as FP32 in `cache` where it fits.
+
+constexpr std::int64_t kCachedRow = 4096;
+
+// The blocks of one row of s. The first pass adds the residual, rounds and stores s; later passes read s as stored.
+struct ForwardRow {
+  const ForwardPlan& p;
+  const std::byte* x;
+  const std::byte* residual;
+  std::byte* s;
+  float* cache;
+
+  const float* first(std::int64_t column, std::int64_t n, std::int64_t size, float* buffer, float* other) const {
+    float* home = p.n <= kCachedRow ? cache + column : buffer;
+    const float* a = load_block(p.x.type, x + column * size_of(p.x.type), n, size, home);
+    if (!p.residual.present) return a;
+    const float* b = load_block(p.residual.type, residual + column * size_of(p.residual.type), n, size, other);
+    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+      const Simd::F sum = Elements::residual_sum(Simd::load(a + i), Simd::load(b + i));
+      Simd::store(home + i, rounded_to(p.s_type, sum));
+    }
+    if (p.s.present) narrow(p.s_type, s + column * size_of(p.s_type), n, home, false);
+    return home;
+  }
+
+  const float* again(std::int64_t column, std::int64_t n, std::int64_t size, float* buffer, float* other) const {
+    const bool in_memory = p.s.present || !p.residual.present;
+    const Rows& source = p.s.present ? p.s : p.x;
+    const std::byte* row = p.s.present ? s : x;
+    if (in_memory && source.type == Type::f32 && n == size) {
+      return reinterpret_cast<const float*>(row) + column;
+    }
+    if (p.n <= kCachedRow) return cache + column;
+    if (in_memory) return load_block(source.type, row + column * size_of(source.type), n, size, buffer);
+    return first(column, n, size, buffer, other);
+  }
+};
+
+template <class Visit>
+[[gnu::always_inline]] inline void for_blocks(std::int64_t n, const Visit& visit) {
+  for (std::int64_t column = 0; column < n; column += kBlock) {
+    const std::int64_t count = n - column < kBlock ? n - column : kBlock;
+    visit(column, count, count == kBlock ? std::int64_t{kBlock} : padded_size(count));
+  }
+}
+
+// One block of y from one block of s.
+template <bool kLayer>
+inline void forward_output(const ForwardPlan& p, float mean, float rstd, const float* s, std::byte* y,
+                           std::int64_t column, std::int64_t n, std::int64_t size) {
+  Buffer wb, bb, yb;
+  const Simd::F vmean = Simd::set(mean), vrstd = Simd::set(rstd);
+  const float* w = weight_block(p.weight, p.offset, column, n, size, wb.v);
+  std::byte* dst = y + column * size_of(p.y.type);
+  float* out = result_block(p.y.type, dst, n, size, p.stream, yb.v);
+  const float* b = nullptr;
+  if (p.bias.present) b = load_block(p.bias.type, p.bias.data + column * size_of(p.bias.type), n, size, bb.v);
+
+  const auto xhat = [&](std::int64_t i) {
+    Simd::F v = Simd::load(s + i);
+    if constexpr (kLayer) v = Elements::centred(v, vmean);
+    return Elements::normalised(v, vrstd);
+  };
+  if (b != nullptr) {
+    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+      Simd::F v = xhat(i);
+      if (p.round_xhat) v = rounded_to(p.xhat_type, v);
+      Simd::store(out + i, Elements::output(v, Simd::load(w + i), Simd::load(b + i)));
+    }
+  } else if (p.round_xhat) {
+    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+      const Simd::F v = rounded_to(p.xhat_type, xhat(i));
+      Simd::store(out + i, Elements::output(v, Simd::load(w + i), Simd::set(spec::kNoAddend)));
+    }
+  } else {
+    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+      Simd::store(out + i, Elements::output(xhat(i), Simd::load(w + i), Simd::set(spec::kNoAddend)));
+    }
+  }
+  finish_block(p.y.type, dst, n, out, p.stream);
+}
+
+inline void forward(const ForwardPlan& p, std::int64_t row_begin, std::int64_t row_end) {
+  alignas(64) float cache[kCachedRow];
+  Buffer b0, b1;
+  const auto n_float = static_cast<float>(p.n);
+  for (std::int64_t r = row_begin; r < row_end; ++r) {
+    const ForwardRow row{p, row_of(p.x, r), p.residual.present ? row_of(p.residual, r) : nullptr,
+                         p.s.present ? row_of(p.s, r) : nullptr, cache};
+    std::byte* y = p.y.present ? row_of(p.y, r) : nullptr;
+    spec::TreeSum sum;
+    float mean = 0.0f;
+    float rstd = 0.0f;
+    if (p.layer_norm) {
+      for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
+        sum.push(sum_of(row.first(column, n, size, b0.v, b1.v), size));
+      });
+      const float first_mean = spec::Scalar::div(sum.finish(), n_float);
+      const Simd::F vmean = Simd::set(first_mean);
+      spec::TreeSum sum_d, sum_d2;
+      for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
+        const float* s = row.again(column, n, size, b0.v, b1.v);
+        Buffer d;
+        for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+          Simd::store(d.v + i, Elements::centred(Simd::load(s + i), vmean));
+        }
+        for (std::int64_t i = n; i < size; ++i) d.v[i] = 0.0f;  // missing elements are +0, not -mean
+        sum_d.push(sum_of(d.v, size));
+        sum_d2.push(sum_of_squares(d.v, size));
+      });
+      const auto statistics = spec::layer_statistics(first_mean, sum_d.finish(), sum_d2.finish(), n_float, p.eps);
+      mean = statistics.mean;
+      rstd = statistics.rstd;
+    } else {
+      for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
+        sum.push(sum_of_squares(row.first(column, n, size, b0.v, b1.v), size));
+      });
+      rstd = spec::rms_rstd(sum.finish(), n_float, p.eps);
+    }
+    if (p.mean != nullptr) p.mean[r] = mean;
+    if (p.rstd != nullptr) p.rstd[r] = rstd;
+    if (y == nullptr) continue;
+    for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
+      const float* s = row.again(column, n, size, b0.v, b1.v);
+      if (p.layer_norm) {
+        forward_output<true>(p, mean, rstd, s, y, column, n, size);
+      } else {
+        forward_output<false>(p, mean, rstd, s, y, column, n, size);
+      }
+    });
+  }
+  if (p.stream) Simd::fence();
+}

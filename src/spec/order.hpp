@@ -1,0 +1,40 @@
+// The order of every sum: the one table. Changing anything here changes bits, and so the version.
+//
+// Along a row (reduce.hpp): elements are taken in pairs, a pair being fma(a1, b1, a0 * b0); blocks of kBlock elements
+// sum their pairs in a neighbour-first balanced tree; block sums are summed in a neighbour-first balanced tree.
+//
+// Down the rows, for the weight gradients: row r belongs to strip r mod strips(N); a strip adds its rows in order,
+// starting from +0; strips are summed in a neighbour-first balanced tree. A strip without rows counts as +0.
+#pragma once
+
+#include "spec/config.hpp"
+
+namespace truenorm::spec {
+
+inline constexpr std::int32_t kOrderVersion = 0;  // 0: not frozen, to be tuned together with the GPU kernels
+
+// 32 GPU threads of eight elements: one 16-byte vector of a 16-bit type each. The pair form costs 11 instructions for
+// the eight (a chain of FMAs 8, multiply-then-tree 15), is two to four times shorter in latency than the chain, and on
+// a CPU is two vector operations on the even and odd halves that unpacking a 16-bit type gives anyway.
+inline constexpr int kBlock = 256;
+inline constexpr int kPairs = kBlock / 2;
+
+// Strips for rows of `n` elements: always a power of two.
+// Wide rows: 64 or 128, a strip (or two) per GPU block or pair of blocks; 64 and 128 ran within 1 % of 66 and 132 on a
+// GPU with 132 multiprocessors. Narrow rows: a GPU block holds several rows at once, each with an accumulator of its
+// own, up to kNarrowColumns columns in all; the tree over neighbouring strips is then the block's own combine.
+inline constexpr std::int64_t kBlocksOfStrips = 128;
+inline constexpr std::int64_t kNarrowColumns = 8192;
+inline constexpr std::int64_t kMaxStripsPerBlock = 64;
+inline constexpr std::int64_t kNarrow = 1024;
+inline constexpr std::int64_t kWide = 4096;
+
+TN_FN std::int64_t strips(std::int64_t n) {
+  if (n > kWide) return kBlocksOfStrips / 2;
+  if (n > kNarrow) return kBlocksOfStrips;
+  std::int64_t per_block = kNarrowColumns / kNarrow;
+  while (per_block < kMaxStripsPerBlock && per_block * 2 * n <= kNarrowColumns) per_block *= 2;
+  return kBlocksOfStrips * per_block;
+}
+
+}  // namespace truenorm::spec
