@@ -38,7 +38,7 @@ void Checker::pointer(const char* name, const tn_tensor& t) noexcept {
   }
 }
 
-void Checker::matrix(const char* name, const tn_tensor& t, bool required, cpu::Rows& out, Extent& extent) noexcept {
+void Checker::matrix(const char* name, const tn_tensor& t, bool required, spec::Rows& out, Extent& extent) noexcept {
   if (!present(name, t, required)) return;
   if (t.ndim < 1 || t.ndim > TN_MAX_DIMS) {
     return refuse("%s: got %d dimensions; needs 1 to %d", name, static_cast<int>(t.ndim), TN_MAX_DIMS);
@@ -99,13 +99,13 @@ void Checker::matrix(const char* name, const tn_tensor& t, bool required, cpu::R
     count[0] = 1;
     stride[0] = 0;
   }
-  out = {static_cast<std::byte*>(t.data), static_cast<cpu::Type>(t.dtype), true, count[1], stride[1] * size,
+  out = {static_cast<std::byte*>(t.data), static_cast<spec::Type>(t.dtype), true, count[1], stride[1] * size,
          stride[0] * size};
   extent = {static_cast<const char*>(t.data), count[0], count[1], out.outer_stride, out.inner_stride, n_ * size};
 }
 
 void Checker::vector(const char* name, const tn_tensor& t, bool required, std::int64_t count, const char* what,
-                     cpu::Vec& out, Extent& extent) noexcept {
+                     spec::Vec& out, Extent& extent) noexcept {
   if (!present(name, t, required)) return;
   if (t.ndim != 1) return refuse("%s: got %d dimensions; needs 1", name, static_cast<int>(t.ndim));
   if (t.shape[0] != count) {
@@ -115,13 +115,13 @@ void Checker::vector(const char* name, const tn_tensor& t, bool required, std::i
   const auto size = static_cast<std::int64_t>(tn_dtype_size(t.dtype));
   if (count > INT64_MAX / size) return refuse("%s: got more than 2^63 bytes; needs less", name);
   if (count > 0) pointer(name, t);
-  out = {static_cast<std::byte*>(t.data), static_cast<cpu::Type>(t.dtype), true};
+  out = {static_cast<std::byte*>(t.data), static_cast<spec::Type>(t.dtype), true};
   extent = {static_cast<const char*>(t.data), 1, 1, 0, 0, count * size};
 }
 
 void Checker::statistic(const char* name, const tn_tensor& t, bool required, float*& out, Extent& extent) noexcept {
   if (is_type(t.dtype) && t.dtype != TN_F32) return refuse("%s: got type %s; needs f32", name, tn_dtype_name(t.dtype));
-  cpu::Vec v;
+  spec::Vec v;
   vector(name, t, required, m_, "number of rows", v, extent);
   out = reinterpret_cast<float*>(v.data);
 }

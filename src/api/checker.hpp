@@ -5,7 +5,7 @@
 
 #include "api/error.hpp"
 #include "api/overlap.hpp"
-#include "cpu/plan.hpp"
+#include "spec/call.hpp"
 
 namespace truenorm::api {
 
@@ -40,10 +40,10 @@ class Checker {
   [[gnu::format(printf, 2, 3)]] void refuse(const char* format, ...) noexcept;
 
   // [M, N]. The first matrix of a call decides M and N. Absent is fine unless `required`.
-  void matrix(const char* name, const tn_tensor& t, bool required, cpu::Rows& out, Extent& extent) noexcept;
+  void matrix(const char* name, const tn_tensor& t, bool required, spec::Rows& out, Extent& extent) noexcept;
 
   // [count], contiguous. `what` says in messages what `count` is.
-  void vector(const char* name, const tn_tensor& t, bool required, std::int64_t count, const char* what, cpu::Vec& out,
+  void vector(const char* name, const tn_tensor& t, bool required, std::int64_t count, const char* what, spec::Vec& out,
               Extent& extent) noexcept;
 
   // [M], FP32.

@@ -7,6 +7,7 @@
 
 namespace api = truenorm::api;
 namespace cpu = truenorm::cpu;
+namespace spec = truenorm::spec;
 
 namespace {
 
@@ -44,8 +45,8 @@ tn_status tn_forward_workspace(const tn_exec* exec, const tn_forward_args* args,
                                tn_error* error) noexcept {
   tn_exec where;
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
-  cpu::ForwardPlan plan;
-  if (const tn_status s = api::plan_forward(args, false, plan, error); s != TN_OK) return s;
+  spec::ForwardCall call;
+  if (const tn_status s = api::check_forward(args, false, call, error); s != TN_OK) return s;
   return report_size(0, out, error);
 }
 
@@ -53,17 +54,17 @@ tn_status tn_backward_workspace(const tn_exec* exec, const tn_backward_args* arg
                                 tn_error* error) noexcept {
   tn_exec where;
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
-  cpu::BackwardPlan plan;
-  if (const tn_status s = api::plan_backward(args, false, plan, error); s != TN_OK) return s;
-  return report_size(with_alignment(cpu::plan_scratch(plan, tn_threads_count(where.threads))), out, error);
+  spec::BackwardCall call;
+  if (const tn_status s = api::check_backward(args, false, call, error); s != TN_OK) return s;
+  return report_size(with_alignment(cpu::backward_scratch(call, tn_threads_count(where.threads))), out, error);
 }
 
 tn_status tn_forward(const tn_exec* exec, const tn_forward_args* args, const tn_workspace*, tn_error* error) noexcept {
   tn_exec where;
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
-  cpu::ForwardPlan plan;
-  if (const tn_status s = api::plan_forward(args, true, plan, error); s != TN_OK) return s;
-  cpu::run_forward(plan, *cpu::kernels_for(where.isa), where.threads);
+  spec::ForwardCall call;
+  if (const tn_status s = api::check_forward(args, true, call, error); s != TN_OK) return s;
+  cpu::run_forward(call, *cpu::kernels_for(where.isa), where.threads);
   return TN_OK;
 }
 
@@ -71,10 +72,10 @@ tn_status tn_backward(const tn_exec* exec, const tn_backward_args* args, const t
                       tn_error* error) noexcept {
   tn_exec where;
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
-  cpu::BackwardPlan plan;
-  if (const tn_status s = api::plan_backward(args, true, plan, error); s != TN_OK) return s;
-  const std::size_t needed = with_alignment(cpu::plan_scratch(plan, tn_threads_count(where.threads)));
+  spec::BackwardCall call;
+  if (const tn_status s = api::check_backward(args, true, call, error); s != TN_OK) return s;
+  const std::size_t needed = with_alignment(cpu::backward_scratch(call, tn_threads_count(where.threads)));
   if (const tn_status s = check_workspace(workspace, needed, error); s != TN_OK) return s;
-  cpu::run_backward(plan, *cpu::kernels_for(where.isa), where.threads, needed == 0 ? nullptr : align(workspace->data));
+  cpu::run_backward(call, *cpu::kernels_for(where.isa), where.threads, needed == 0 ? nullptr : align(workspace->data));
   return TN_OK;
 }

@@ -42,17 +42,6 @@ tn_status check_struct(const char* name, size_t got, size_t needed, tn_error* er
 
 bool absent(const tn_tensor& t) noexcept { return t.dtype == TN_DTYPE_NONE; }
 
-// An output at least this large is stored past the caches: by the time it is read, it would have left them anyway.
-constexpr double kStreamBytes = 8 << 20;
-
-bool worth_streaming(std::int64_t m, std::int64_t n, const cpu::Rows& a, const cpu::Rows& b) noexcept {
-  double bytes = 0;
-  for (const cpu::Rows* t : {&a, &b}) {
-    if (t->present) bytes += static_cast<double>(m) * static_cast<double>(n) * (t->type == cpu::Type::f32 ? 4 : 2);
-  }
-  return bytes >= kStreamBytes;
-}
-
 }  // namespace
 
 tn_status check_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcept {
@@ -83,7 +72,7 @@ tn_status check_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcep
   return TN_OK;
 }
 
-tn_status plan_forward(const tn_forward_args* args, bool need_data, cpu::ForwardPlan& plan, tn_error* error) noexcept {
+tn_status check_forward(const tn_forward_args* args, bool need_data, spec::ForwardCall& call, tn_error* error) noexcept {
   if (args == nullptr) return fail(error, TN_INVALID_ARGUMENT, "args: got NULL; needs tn_forward_args");
   if (const tn_status s = check_struct("args", args->struct_size, sizeof *args, error); s != TN_OK) return s;
   const tn_forward_args& a = *args;
@@ -93,14 +82,14 @@ tn_status plan_forward(const tn_forward_args* args, bool need_data, cpu::Forward
     check.refuse("eps: got %g; needs a finite number, at least 0", static_cast<double>(a.eps));
   }
   Extent x{}, residual{}, weight{}, bias{}, y{}, s{}, mean{}, rstd{};
-  check.matrix("x", a.x, true, plan.x, x);
-  check.matrix("residual", a.residual, false, plan.residual, residual);
-  check.vector("weight", a.weight, false, check.n(), "hidden size", plan.weight, weight);
-  check.vector("bias", a.bias, false, check.n(), "hidden size", plan.bias, bias);
-  check.matrix("y", a.y, false, plan.y, y);
-  check.matrix("residual_out", a.residual_out, false, plan.s, s);
-  check.statistic("mean", a.mean, false, plan.mean, mean);
-  check.statistic("rstd", a.rstd, false, plan.rstd, rstd);
+  check.matrix("x", a.x, true, call.x, x);
+  check.matrix("residual", a.residual, false, call.residual, residual);
+  check.vector("weight", a.weight, false, check.n(), "hidden size", call.weight, weight);
+  check.vector("bias", a.bias, false, check.n(), "hidden size", call.bias, bias);
+  check.matrix("y", a.y, false, call.y, y);
+  check.matrix("residual_out", a.residual_out, false, call.s, s);
+  check.statistic("mean", a.mean, false, call.mean, mean);
+  check.statistic("rstd", a.rstd, false, call.rstd, rstd);
   if (!absent(a.residual_out) && absent(a.residual)) {
     check.refuse("residual_out: asked for without residual; needs residual, or no residual_out");
   }
@@ -120,19 +109,18 @@ tn_status plan_forward(const tn_forward_args* args, bool need_data, cpu::Forward
   check.memory(inputs, outputs, permissions, a.in_place);
   if (!check.ok()) return check.status();
 
-  plan.m = check.m();
-  plan.n = check.n();
-  plan.layer_norm = a.op == TN_LAYER_NORM;
-  plan.eps = a.eps;
-  plan.offset = a.offset;
-  plan.xhat_type = plan.x.type;
-  plan.round_xhat = a.rounding == TN_ROUND_LLAMA && plan.x.type != cpu::Type::f32;
-  plan.s_type = plan.s.present ? plan.s.type : plan.residual.present ? plan.residual.type : plan.x.type;
-  plan.stream = worth_streaming(plan.m, plan.n, plan.y, plan.s);
+  call.m = check.m();
+  call.n = check.n();
+  call.layer_norm = a.op == TN_LAYER_NORM;
+  call.eps = a.eps;
+  call.offset = a.offset;
+  call.xhat_type = call.x.type;
+  call.round_xhat = a.rounding == TN_ROUND_LLAMA && call.x.type != spec::Type::f32;
+  call.s_type = call.s.present ? call.s.type : call.residual.present ? call.residual.type : call.x.type;
   return TN_OK;
 }
 
-tn_status plan_backward(const tn_backward_args* args, bool need_data, cpu::BackwardPlan& plan,
+tn_status check_backward(const tn_backward_args* args, bool need_data, spec::BackwardCall& call,
                         tn_error* error) noexcept {
   if (args == nullptr) return fail(error, TN_INVALID_ARGUMENT, "args: got NULL; needs tn_backward_args");
   if (const tn_status s = check_struct("args", args->struct_size, sizeof *args, error); s != TN_OK) return s;
@@ -147,16 +135,16 @@ tn_status plan_backward(const tn_backward_args* args, bool need_data, cpu::Backw
   Extent dy{}, ds{}, s{}, weight{}, mean{}, rstd{}, dx{}, dresidual{}, dweight{}, dbias{};
   float* saved_mean = nullptr;
   float* saved_rstd = nullptr;
-  check.matrix("dy", a.dy, false, plan.dy, dy);
-  check.matrix("ds", a.ds, false, plan.ds, ds);
-  check.matrix("s", a.s, has_dy, plan.s, s);
-  check.vector("weight", a.weight, false, check.n(), "hidden size", plan.weight, weight);
+  check.matrix("dy", a.dy, false, call.dy, dy);
+  check.matrix("ds", a.ds, false, call.ds, ds);
+  check.matrix("s", a.s, has_dy, call.s, s);
+  check.vector("weight", a.weight, false, check.n(), "hidden size", call.weight, weight);
   check.statistic("mean", a.mean, has_dy && a.op == TN_LAYER_NORM, saved_mean, mean);
   check.statistic("rstd", a.rstd, has_dy, saved_rstd, rstd);
-  check.matrix("dx", a.dx, false, plan.dx, dx);
-  check.matrix("dresidual", a.dresidual, false, plan.dresidual, dresidual);
-  check.vector("dweight", a.dweight, false, check.n(), "hidden size", plan.dweight, dweight);
-  check.vector("dbias", a.dbias, false, check.n(), "hidden size", plan.dbias, dbias);
+  check.matrix("dx", a.dx, false, call.dx, dx);
+  check.matrix("dresidual", a.dresidual, false, call.dresidual, dresidual);
+  check.vector("dweight", a.dweight, false, check.n(), "hidden size", call.dweight, dweight);
+  check.vector("dbias", a.dbias, false, check.n(), "hidden size", call.dbias, dbias);
   if (!absent(a.dweight) && absent(a.weight)) {
     check.refuse("dweight: asked for without weight; needs the forward's weight");
   }
@@ -176,16 +164,15 @@ tn_status plan_backward(const tn_backward_args* args, bool need_data, cpu::Backw
   check.memory(inputs, outputs, permissions, a.in_place);
   if (!check.ok()) return check.status();
 
-  plan.m = check.m();
-  plan.n = check.n();
-  plan.layer_norm = a.op == TN_LAYER_NORM;
-  plan.offset = a.offset;
-  plan.mean = saved_mean;
-  plan.rstd = saved_rstd;
+  call.m = check.m();
+  call.n = check.n();
+  call.layer_norm = a.op == TN_LAYER_NORM;
+  call.offset = a.offset;
+  call.mean = saved_mean;
+  call.rstd = saved_rstd;
   const tn_dtype x_dtype = a.x_dtype != TN_DTYPE_NONE ? a.x_dtype : absent(a.s) ? TN_F32 : a.s.dtype;
-  plan.xhat_type = static_cast<cpu::Type>(x_dtype);
-  plan.round_xhat = a.rounding == TN_ROUND_LLAMA && x_dtype != TN_F32;
-  plan.stream = worth_streaming(plan.m, plan.n, plan.dx, plan.dresidual);
+  call.xhat_type = static_cast<spec::Type>(x_dtype);
+  call.round_xhat = a.rounding == TN_ROUND_LLAMA && x_dtype != TN_F32;
   return TN_OK;
 }
 

@@ -11,8 +11,11 @@ namespace {
 
 constexpr std::int64_t kAccumulatorFloats = 1 << 15;  // a worker's accumulators stay in its second-level cache
 constexpr std::int64_t kGroupsPerWorker = 4;          // so that workers end at about the same time
+constexpr std::int64_t kCombineColumns = 4 * spec::kBlock;
 
-std::int64_t planes(const BackwardPlan& plan) { return (plan.dweight.present ? 1 : 0) + (plan.dbias.present ? 1 : 0); }
+std::int64_t planes(const spec::BackwardCall& call) {
+  return (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
+}
 
 // Whole blocks, and a last one padded as the kernels pad it.
 std::int64_t padded_columns(std::int64_t n) {
@@ -22,11 +25,12 @@ std::int64_t padded_columns(std::int64_t n) {
   return n - rest + last;
 }
 
-}  // namespace
-
-std::size_t plan_scratch(BackwardPlan& plan, int workers) {
-  const std::int64_t k = planes(plan);
-  if (k == 0) return 0;
+// Decides the groups of strips. The split changes no bit of the result.
+BackwardPlan plan_for(const spec::BackwardCall& call, int workers) {
+  BackwardPlan plan{call};
+  plan.stream = worth_streaming(call.m, call.n, call.dx, call.dresidual);
+  const std::int64_t k = planes(call);
+  if (k == 0) return plan;
   plan.columns = padded_columns(plan.n);
   plan.strips = std::min(spec::strips(plan.n), plan.m);
   plan.group_strips = 1;
@@ -35,14 +39,23 @@ std::size_t plan_scratch(BackwardPlan& plan, int workers) {
     plan.group_strips *= 2;
   }
   plan.groups = (plan.strips + plan.group_strips - 1) / plan.group_strips;
-  const std::int64_t slots = std::min<std::int64_t>(workers, plan.groups);
-  const std::int64_t rows = slots * plan.group_strips + plan.groups;
-  return static_cast<std::size_t>(rows * k * plan.columns) * sizeof(float);
+  return plan;
 }
 
-void run_backward(BackwardPlan plan, const Kernels& kernels, tn_threads* threads, void* scratch) {
+}  // namespace
+
+std::size_t backward_scratch(const spec::BackwardCall& call, int workers) {
+  const BackwardPlan plan = plan_for(call, workers);
+  const std::int64_t slots = std::min<std::int64_t>(workers, plan.groups);
+  const std::int64_t rows = slots * plan.group_strips + plan.groups;
+  return static_cast<std::size_t>(rows * planes(call) * plan.columns) * sizeof(float);
+}
+
+void run_backward(const spec::BackwardCall& call, const Kernels& kernels, tn_threads* threads, void* scratch) {
   const IeeeMode ieee;
-  if (planes(plan) == 0) {
+  const int workers = threads == nullptr ? 1 : threads->count();
+  BackwardPlan plan = plan_for(call, workers);
+  if (planes(call) == 0) {
     const std::int64_t rows = rows_per_task(plan.n);
     parallel_for(threads, (plan.m + rows - 1) / rows, [&](std::int64_t task, int) {
       kernels.backward_rows(plan, task * rows, std::min(plan.m, (task + 1) * rows));
@@ -50,11 +63,13 @@ void run_backward(BackwardPlan plan, const Kernels& kernels, tn_threads* threads
     return;
   }
   plan.partials = static_cast<float*>(scratch);
-  plan.accumulators = plan.partials + planes(plan) * plan.groups * plan.columns;
-  parallel_for(threads, plan.groups, [&](std::int64_t group, int worker) { kernels.backward_group(plan, group, worker); });
-  constexpr std::int64_t kColumns = spec::kBlock * 4;
-  parallel_for(threads, (plan.n + kColumns - 1) / kColumns, [&](std::int64_t task, int) {
-    kernels.combine(plan, task * kColumns, std::min(plan.n, (task + 1) * kColumns));
+  plan.accumulators = plan.partials + planes(call) * plan.groups * plan.columns;
+  // There are min(workers, groups) accumulators: one a worker, or one a group, whichever is fewer.
+  parallel_for(threads, plan.groups, [&](std::int64_t group, int worker) {
+    kernels.backward_group(plan, group, plan.groups < workers ? static_cast<int>(group) : worker);
+  });
+  parallel_for(threads, (plan.n + kCombineColumns - 1) / kCombineColumns, [&](std::int64_t task, int) {
+    kernels.combine(plan, task * kCombineColumns, std::min(plan.n, (task + 1) * kCombineColumns));
   });
 }
 

@@ -1,4 +1,4 @@
-// Runs a plan on the CPU: the split into tasks, and the scratch that the split needs.
+// Runs a call on the CPU: the split into tasks, and the scratch that the split needs.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,15 @@ namespace truenorm::cpu {
 // Rows a task, for rows of n elements.
 std::int64_t rows_per_task(std::int64_t n);
 
-void run_forward(const ForwardPlan& plan, const Kernels& kernels, tn_threads* threads);
+// Stores past the caches pay once a call writes this much: by the time it is read, it would have left them anyway.
+bool worth_streaming(std::int64_t m, std::int64_t n, const Rows& a, const Rows& b);
 
-// Decides the groups of strips for a pool of `workers`; returns the bytes of scratch, 0 where no weight gradient is
-// asked for. The split changes no bit of the result.
-std::size_t plan_scratch(BackwardPlan& plan, int workers);
+void run_forward(const spec::ForwardCall& call, const Kernels& kernels, tn_threads* threads);
 
-// `scratch` is aligned to a float and as large as plan_scratch said.
-void run_backward(BackwardPlan plan, const Kernels& kernels, tn_threads* threads, void* scratch);
+// Bytes of scratch for a pool of `workers`: 0 where no weight gradient is asked for.
+std::size_t backward_scratch(const spec::BackwardCall& call, int workers);
+
+// `scratch` is aligned to a float and as large as backward_scratch says for the pool.
+void run_backward(const spec::BackwardCall& call, const Kernels& kernels, tn_threads* threads, void* scratch);
 
 }  // namespace truenorm::cpu

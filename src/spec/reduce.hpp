@@ -38,20 +38,17 @@ class TreeSum {
     ++count_;
   }
 
+  // The sum, +0 where it is zero. Adding a missing +0 anywhere in the tree could only turn a -0 into +0, so with this last
+  // addition it makes no difference where, or how often, that is done.
   TN_FN float finish() const {
-    if (count_ == 0) return 0.0f;
-    int level = 0;
-    while (((count_ >> level) & 1u) == 0) ++level;
-    float sum = partial_[level];
-    // Here `sum` covers the last group of 2^level values. Where a higher bit is set, it has a sibling: to its left when
-    // the next bit up is set at its level, else a missing one to its right.
+    float sum = 0.0f;
     bool first = true;
-    for (; (count_ >> level) > 1u; ++level) {
-      const bool left_sibling = !first && ((count_ >> level) & 1u) != 0;
-      sum = left_sibling ? Scalar::add(partial_[level], sum) : Scalar::add(sum, 0.0f);
+    for (int level = 0; (count_ >> level) != 0; ++level) {
+      if (((count_ >> level) & 1u) == 0) continue;
+      sum = first ? partial_[level] : Scalar::add(partial_[level], sum);
       first = false;
     }
-    return first ? sum : Scalar::add(partial_[level], sum);
+    return Scalar::add(sum, 0.0f);
   }
 
  private:

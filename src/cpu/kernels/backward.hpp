@@ -188,12 +188,12 @@ inline void copy_columns(float* dst, const float* src, std::int64_t columns) {
 }
 
 // All rows of one group of strips, in the order in which they lie in memory; each strip still meets its own in order.
-inline void backward_group(const BackwardPlan& p, std::int64_t group, int worker) {
+inline void backward_group(const BackwardPlan& p, std::int64_t group, int slot) {
   const std::int64_t first = group * p.group_strips;
   const std::int64_t count = p.strips - first < p.group_strips ? p.strips - first : p.group_strips;
   const std::int64_t plane = p.group_strips * p.columns;
   const int planes = (p.dweight.present ? 1 : 0) + (p.dbias.present ? 1 : 0);
-  float* const sums = p.accumulators + worker * planes * plane;
+  float* const sums = p.accumulators + slot * planes * plane;
   for (std::int64_t i = 0; i < planes * plane; i += Simd::kWidth) Simd::store(sums + i, Simd::set(0.0f));
   float* const dweight = p.dweight.present ? sums : nullptr;
   float* const dbias = p.dbias.present ? sums + (planes - 1) * plane : nullptr;

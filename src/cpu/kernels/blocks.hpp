@@ -2,7 +2,7 @@
 // Included once per instruction set, inside that set's namespace; `Simd` is its vocabulary (targets/).
 //
 // A block shorter than 256 (a row's last) is padded with zeros to the next power of two, at least kMinBlock. Its tree
-// then lacks only levels that would add +0.
+// then lacks only levels that would add +0, which reduce.hpp's TreeSum does once at the end.
 
 constexpr std::int64_t kMinBlock = 32;
 
@@ -15,13 +15,6 @@ inline std::int64_t padded_size(std::int64_t n) {
 struct alignas(64) Buffer {
   float v[kBlock];
 };
-
-inline std::byte* row_of(const Rows& t, std::int64_t r) {
-  if (r < t.inner) return t.data + r * t.inner_stride;
-  return t.data + (r / t.inner) * t.outer_stride + (r % t.inner) * t.inner_stride;
-}
-
-inline std::int64_t size_of(Type t) { return t == Type::f32 ? 4 : 2; }
 
 // `n` elements widened to FP32 and padded with zeros to `size`.
 inline void widen(Type type, const std::byte* src, std::int64_t n, std::int64_t size, float* dst) {
@@ -136,9 +129,7 @@ template <int Leaves, class PairTerms>
 template <int Size, class PairTerms>
 [[gnu::always_inline]] inline float tree_of(const PairTerms& terms) {
   constexpr int kLeaves = Size / (2 * Simd::kWidth);
-  const Simd::F sums = tree_node<kLeaves>(terms, 0);
-  const float sum = Simd::tree(sums);
-  return Size == kBlock ? sum : spec::Scalar::add(sum, 0.0f);  // the levels that meet only missing elements
+  return Simd::tree(tree_node<kLeaves>(terms, 0));
 }
 
 template <class PairTerms>
