@@ -12,9 +12,13 @@ namespace truenorm::cpu {
 #if defined(__x86_64__)
 namespace {
 // clang 14's __builtin_cpu_supports does not know this one; its registers are AVX's, whose support is asked for beside.
+// Asked once: a virtual machine may take tens of microseconds over CPUID.
 bool has_f16c() noexcept {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  static const bool answer = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
+  return answer;
 }
 }  // namespace
 #endif
