@@ -1,0 +1,91 @@
+// The memory that `truenorm bench` works on, and the calls that it times.
+#pragma once
+
+#include <truenorm/truenorm.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "cli/bench_plan.hpp"
+#include "cli/floor.hpp"
+#include "cli/host_tensor.hpp"
+#include "cli/options.hpp"
+#include "cli/run_call.hpp"
+
+namespace truenorm::cli {
+
+// Sets of matrices of one shape and type, in one piece of memory: enough sets that, taken in turn, a call meets
+// memory which no cache holds any more.
+class BenchMemory {
+ public:
+  static constexpr size_t kInputs = 3;
+  static constexpr size_t kOutputs = 2;
+
+  // At least `rotate_bytes` of one input and one output pass before a set comes again, or as much as half of the free
+  // memory allows. Inputs become standard normal numbers. Throws UserError where not even one set fits.
+  void prepare(const BenchShape& shape, tn_dtype dtype, size_t rotate_bytes);
+
+  size_t sets() const { return sets_; }
+  BenchShape shape() const { return shape_; }
+  tn_dtype dtype() const { return dtype_; }
+  size_t matrix_bytes() const { return matrix_bytes_; }
+  std::span<std::byte> input(size_t set, size_t index) const { return matrix(set, index); }
+  std::span<std::byte> output(size_t set, size_t index) const { return matrix(set, kInputs + index); }
+
+ private:
+  std::span<std::byte> matrix(size_t set, size_t index) const;
+
+  Buffer arena_;
+  BenchShape shape_{1, 1};
+  tn_dtype dtype_ = TN_F32;
+  size_t matrix_bytes_ = 0;
+  size_t stride_ = 0;  // from matrix to matrix
+  size_t sets_ = 0;
+};
+
+// What stays from call to call: weights, their gradients, statistics.
+class BenchVectors {
+ public:
+  BenchVectors(const BenchShape& shape, tn_dtype dtype);
+  tn_tensor weight, bias, dweight, dbias;  // [N]
+  tn_tensor mean, rstd;                    // [M]
+
+ private:
+  Buffer buffers_[6];
+};
+
+// One operation in one direction. Everything passed in must stay.
+class BenchCall {
+ public:
+  BenchCall(const BenchOp& op, Direction direction, const BenchMemory& memory, const BenchVectors& vectors,
+            const Executor& executor);
+
+  void operator()(size_t set);
+
+  // What the library asked for.
+  size_t workspace_bytes() const { return workspace_bytes_; }
+
+ private:
+  void forward(size_t set);
+  void backward(size_t set);
+
+  Direction direction_;
+  bool add_;
+  const BenchMemory& memory_;
+  tn_exec exec_;
+  tn_forward_args forward_{};
+  tn_backward_args backward_{};
+  tn_error error_{};
+  size_t workspace_bytes_ = 0;
+  std::optional<Scratch> scratch_;
+};
+
+// The matrices that a call on set `set` reads and writes.
+CopySet copy_set(const Traffic& traffic, const BenchMemory& memory, size_t set);
+
+// Bytes that could still be taken without the machine running out of memory.
+size_t free_memory();
+
+}  // namespace truenorm::cli

@@ -1,0 +1,52 @@
+// Everything that is timed together: one shape, type and number of threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/bench_case.hpp"
+#include "cli/bench_measure.hpp"
+#include "cli/bench_plan.hpp"
+#include "cli/floor.hpp"
+
+namespace truenorm::cli {
+
+// Seconds throughout.
+struct FloorResult {
+  Traffic traffic;
+  CopyWay way;
+  Summary seconds;
+};
+
+struct OpResult {
+  BenchOp op;
+  Direction direction;
+  std::string isa;  // resolved: never "auto"
+  size_t bytes;     // of the matrices read and written
+  size_t workspace_bytes;
+  int64_t calls;  // in each sample
+  std::vector<double> samples;
+  Summary seconds;
+  FloorResult floor;  // the fastest of the copies with this traffic
+
+  double ratio() const { return seconds.median / floor.seconds.median; }
+};
+
+struct BenchGroup {
+  BenchShape shape;
+  tn_dtype dtype;
+  int32_t threads;
+  size_t sets;
+  std::vector<OpResult> results;
+  std::vector<FloorResult> copies;  // every way of copying that was tried
+  double noise;                     // the first result's time over that of the very same call under another name
+};
+
+// Times all operations and directions of the plan, and copies with their traffic, in the same shuffled rounds.
+BenchGroup run_group(const BenchPlan& plan, const std::string& device, const BenchMemory& memory, int32_t threads);
+
+// The one with the smallest median among those with this traffic.
+FloorResult fastest_copy(const std::vector<FloorResult>& copies, const Traffic& traffic);
+
+}  // namespace truenorm::cli

@@ -1,0 +1,161 @@
+#include "cli/bench_plan.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "cli/error.hpp"
+#include "cli/options.hpp"
+#include "cli/text.hpp"
+
+namespace truenorm::cli {
+namespace {
+
+constexpr int64_t kMaxElements = int64_t{1} << 31;
+constexpr int64_t kRotateMegabytes = 400;
+constexpr int64_t kMaxRotateMegabytes = int64_t{1} << 20;
+constexpr double kMaxSampleMs = 60'000;
+constexpr int kMaxRounds = 1000;
+
+std::optional<int64_t> parse_count(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1) return std::nullopt;
+  return value;
+}
+
+BenchOp parse_op(std::string_view text) {
+  std::string allowed;
+  for (const BenchOp& op : kBenchOps) {
+    if (op.name == text) return op;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(op.name);
+  }
+  user_error("--op does not know {}; it takes some of {}", printable(text), allowed);
+}
+
+Direction parse_direction(std::string_view text) {
+  for (const Direction direction : {Direction::forward, Direction::backward, Direction::frozen}) {
+    if (text == direction_name(direction)) return direction;
+  }
+  user_error("--direction does not know {}; it takes some of forward, backward, frozen", printable(text));
+}
+
+int32_t parse_threads(const std::string& text) {
+  constexpr int64_t kMax = 1024;
+  if (text == "all") return hardware_threads();
+  const auto count = parse_count(text);
+  if (!count || *count > kMax)
+    user_error("--threads takes 'all' or numbers from 1 to {}, and got {}", kMax, printable(text));
+  return static_cast<int32_t>(*count);
+}
+
+void check_elements(const BenchShape& shape, std::string_view option) {
+  if (shape.m > kMaxElements / shape.n) {
+    user_error("{}: {} x {} has more than {} elements", option, shape.m, shape.n, kMaxElements);
+  }
+}
+
+std::vector<BenchShape> shapes_of(const BenchOptions& options) {
+  std::vector<BenchShape> shapes;
+  for (const std::string& text : options.shapes) shapes.push_back(parse_shape(text, "--shape"));
+  if (options.m.empty() != options.n.empty()) user_error("--m and --n go together");
+  for (const int64_t m : options.m) {
+    for (const int64_t n : options.n) {
+      if (m < 1 || n < 1) user_error("--m and --n take numbers from 1 up, and got {}", std::min(m, n));
+      shapes.push_back({m, n});
+      check_elements(shapes.back(), "--m, --n");
+    }
+  }
+  if (!shapes.empty()) return shapes;
+  if (options.quick) return {{2048, 768}, {1024, 4096}};
+  return {{8192, 4096}, {2048, 768}, {131072, 128}, {1, 4096}};
+}
+
+// Keeps the first of equal values, in order.
+template <class T>
+std::vector<T> distinct(const std::vector<T>& values) {
+  std::vector<T> out;
+  for (const T& value : values) {
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+  return out;
+}
+
+template <class T, class Parse>
+std::vector<T> parse_all(const std::vector<std::string>& given, const std::vector<std::string>& standard,
+                         const Parse& parse) {
+  std::vector<T> out;
+  for (const std::string& text : distinct(given.empty() ? standard : given)) out.push_back(parse(text));
+  return out;
+}
+
+int64_t last_level_cache_bytes() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  return std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+#else
+  return 0;
+#endif
+}
+
+}  // namespace
+
+const char* direction_name(Direction direction) {
+  static constexpr std::array<const char*, 3> kNames{"forward", "backward", "frozen"};
+  return kNames.at(static_cast<size_t>(direction));
+}
+
+Traffic traffic(const BenchOp& op, Direction direction) {
+  if (direction == Direction::forward) return op.add ? Traffic{2, 2} : Traffic{1, 1};  // x, residual; y, s
+  return op.add ? Traffic{3, 1} : Traffic{2, 1};                                       // dy, s, ds; dx
+}
+
+BenchShape parse_shape(std::string_view text, std::string_view option) {
+  const size_t x = text.find('x');
+  if (x != std::string_view::npos) {
+    const auto m = parse_count(text.substr(0, x));
+    const auto n = parse_count(text.substr(x + 1));
+    if (m && n) {
+      check_elements({*m, *n}, option);
+      return {*m, *n};
+    }
+  }
+  user_error("{} takes rows x columns, as in 8192x4096, and got {}", option, printable(text));
+}
+
+BenchPlan plan_bench(const BenchOptions& options) {
+  BenchPlan plan;
+  std::vector<std::string> ops;
+  for (const BenchOp& op : kBenchOps) ops.emplace_back(op.name);
+  plan.ops = parse_all<BenchOp>(options.ops, ops, parse_op);
+  plan.directions = parse_all<Direction>(options.directions, {"forward", "backward", "frozen"}, parse_direction);
+  const std::vector<std::string> dtypes =
+      options.quick ? std::vector<std::string>{"f32", "bf16"} : std::vector<std::string>{"f32", "bf16", "f16"};
+  plan.dtypes =
+      parse_all<tn_dtype>(options.dtypes, dtypes, [](const auto& text) { return parse_dtype(text, "--dtype"); });
+  plan.shapes = distinct(shapes_of(options));
+  const std::vector<std::string> threads =
+      options.quick ? std::vector<std::string>{"all"} : std::vector<std::string>{"1", "all"};
+  plan.threads = distinct(parse_all<int32_t>(options.threads, threads, parse_threads));
+  plan.isas = distinct(options.isas.empty() ? std::vector<std::string>{"auto"} : options.isas);
+  for (const std::string& isa : plan.isas) parse_isa(isa, "--isa");
+
+  plan.rounds = options.rounds != 0 ? options.rounds : (options.quick ? 3 : 7);
+  if (plan.rounds < 1 || plan.rounds > kMaxRounds)
+    user_error("--rounds takes 1 to {}, and got {}", kMaxRounds, plan.rounds);
+  const double ms = options.sample_ms != 0 ? options.sample_ms : (options.quick ? 4 : 20);
+  if (!(ms > 0 && ms <= kMaxSampleMs)) user_error("--sample-ms takes numbers up to {}, and got {}", kMaxSampleMs, ms);
+  plan.sample_seconds = ms * 1e-3;
+  if (options.rotate_mb < 0 || options.rotate_mb > kMaxRotateMegabytes) {
+    user_error("--rotate-mb takes 1 to {}, and got {}", kMaxRotateMegabytes, options.rotate_mb);
+  }
+  const int64_t rotate = options.rotate_mb != 0 ? options.rotate_mb * 1'000'000
+                                                : std::max(kRotateMegabytes * 1'000'000, 2 * last_level_cache_bytes());
+  plan.rotate_bytes = static_cast<size_t>(rotate);
+  return plan;
+}
+
+}  // namespace truenorm::cli

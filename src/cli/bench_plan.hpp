@@ -1,0 +1,88 @@
+// What `truenorm bench` was asked to time.
+#pragma once
+
+#include <truenorm/truenorm.h>
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace truenorm::cli {
+
+enum class Direction {
+  forward,
+  backward,  // dx and the gradients of weight and bias
+  frozen     // dx alone, as for a weight that is not trained
+};
+
+// "forward", "backward", "frozen".
+const char* direction_name(Direction direction);
+
+struct BenchOp {
+  std::string_view name;
+  tn_op op;
+  bool add;  // fused with the residual add
+};
+
+inline constexpr std::array<BenchOp, 4> kBenchOps{{{"rms_norm", TN_RMS_NORM, false},
+                                                   {"add_rms_norm", TN_RMS_NORM, true},
+                                                   {"layer_norm", TN_LAYER_NORM, false},
+                                                   {"add_layer_norm", TN_LAYER_NORM, true}}};
+
+// The matrices that an operation reads and writes; beside them weights and statistics count for nothing.
+struct Traffic {
+  int reads;
+  int writes;
+  friend auto operator<=>(const Traffic&, const Traffic&) = default;
+};
+Traffic traffic(const BenchOp& op, Direction direction);
+
+struct BenchShape {
+  int64_t m;
+  int64_t n;
+  friend bool operator==(const BenchShape&, const BenchShape&) = default;
+};
+
+// As on the command line; an empty list means the default.
+struct BenchOptions {
+  std::vector<std::string> ops;
+  std::vector<std::string> directions;
+  std::vector<std::string> dtypes;
+  std::vector<std::string> shapes;  // "MxN"
+  std::vector<int64_t> m;
+  std::vector<int64_t> n;
+  std::vector<std::string> threads;  // a number or "all"
+  std::vector<std::string> isas;
+  std::string device = "cpu";
+  int rounds = 0;         // 0: 7, or 3 under quick
+  double sample_ms = 0;   // 0: 20, or 4 under quick
+  int64_t rotate_mb = 0;  // 0: 400 or, where that is more, twice the last-level cache
+  bool quick = false;
+  std::string json;  // empty: none; "-": standard output, in place of the table
+};
+
+struct BenchPlan {
+  std::vector<BenchOp> ops;
+  std::vector<Direction> directions;
+  std::vector<tn_dtype> dtypes;
+  std::vector<BenchShape> shapes;
+  std::vector<int32_t> threads;
+  std::vector<std::string> isas;
+  int rounds = 0;
+  double sample_seconds = 0;
+  size_t rotate_bytes = 0;
+
+  size_t groups() const { return shapes.size() * dtypes.size() * threads.size(); }
+};
+
+// Throws UserError naming the option that is wrong.
+BenchPlan plan_bench(const BenchOptions& options);
+
+// "8192x4096"; throws UserError where `text` is anything else, or names more than 2^31 elements.
+BenchShape parse_shape(std::string_view text, std::string_view option);
+
+}  // namespace truenorm::cli

@@ -1,0 +1,27 @@
+// What `truenorm bench` prints and writes.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "cli/bench_group.hpp"
+#include "cli/bench_plan.hpp"
+
+namespace truenorm::cli {
+
+struct Machine {
+  std::string cpu;   // the model's name, "unknown" where the system does not tell
+  std::string arch;  // "x86_64"
+  int32_t threads;   // that this process may run on at once
+};
+Machine this_machine();
+
+// The table: a heading, the rows of one group (with a line about the noise), and the explanation at the end.
+std::string table_heading();
+std::string table_rows(const BenchGroup& group);
+std::string table_legend();
+
+nlohmann::ordered_json bench_json(const BenchPlan& plan, const std::string& device, const Machine& machine,
+                                  const std::vector<BenchGroup>& groups);
+
+}  // namespace truenorm::cli

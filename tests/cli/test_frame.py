@@ -1,0 +1,48 @@
+"""The command's frame: help, version, info, exit codes."""
+
+import json
+import re
+
+from command import CommandTest
+
+
+class Frame(CommandTest):
+    def test_help_of_each_has_examples(self):
+        for arguments in [[], ["info"], ["run"], ["verify"], ["bench"]]:
+            with self.subTest(arguments=arguments):
+                text = self.succeed(*arguments, "--help")
+                self.assertIn("Examples:", text)
+                self.assertIn("truenorm " + " ".join(arguments), text)
+
+    def test_help_lists_the_subcommands(self):
+        text = self.succeed("--help")
+        for name in ["info", "run", "verify", "bench"]:
+            self.assertRegex(text, r"\n  %s +\w" % name)
+
+    def test_version(self):
+        self.assertRegex(self.succeed("--version"), r"^truenorm \d+\.\d+\.\d+ \(order version \d+(, not frozen)?\)\n$")
+
+    def test_info(self):
+        text = self.succeed("info")
+        for label in ["version", "order version", "backends", "instruction sets", "devices", "hardware threads"]:
+            self.assertRegex(text, r"(?m)^%s  +\S" % label)
+
+    def test_info_json(self):
+        info = json.loads(self.succeed("info", "--json"))
+        self.assertTrue(re.fullmatch(r"\d+\.\d+\.\d+", info["version"]))
+        self.assertEqual(info["order_frozen"], info["order_version"] != 0)
+        self.assertIn("cpu", info["backends"])
+        self.assertIn("scalar", info["instruction_sets"])
+        self.assertIn(info["auto_instruction_set"], info["instruction_sets"])
+        self.assertEqual(info["devices"]["cpu"], 1)
+        self.assertGreaterEqual(info["hardware_threads"], 1)
+
+    def test_wrong_command_lines(self):
+        self.refuse(saying=["subcommand", "truenorm --help"])
+        self.refuse("fly", saying=["fly", "truenorm --help"])
+        self.refuse("--fly", saying=["--fly", "truenorm --help"])
+        self.refuse("info", "--fly", saying=["--fly", "truenorm info --help"])
+        self.refuse("info", "a\nb\x1b", saying=["a\\x0ab\\x1b", "truenorm info --help"])
+        self.refuse("run", saying="truenorm run --help")
+        self.refuse("run", "rms_norm", saying=["--x", "truenorm run --help"])
+        self.refuse("run", "rms_norm", "--x", saying="--x")
