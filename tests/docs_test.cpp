@@ -60,7 +60,8 @@ TEST_F(WorkedExample, EachLineFollowsFromTheSpecification) {
   std::copy(x.begin(), x.end(), padded);
   Values pairs;
   for (int i = 0; i < (kN + 1) / 2; ++i) {
-    pairs.push_back(spec::pair_of_products<spec::Scalar>(padded[2 * i], padded[2 * i], padded[2 * i + 1], padded[2 * i + 1]));
+    pairs.push_back(
+        spec::pair_of_products<spec::Scalar>(padded[2 * i], padded[2 * i], padded[2 * i + 1], padded[2 * i + 1]));
   }
   EXPECT_EQ(pairs, doc["pairs"]);
   const float sum = spec::block_sum_of_products(padded, padded);
@@ -89,8 +90,8 @@ TEST_F(WorkedExample, EachLineFollowsFromTheSpecification) {
   const float minus_slope = spec::minus_slope_of(spec::block_sum_of_products(t, padded_w), kN, rstd);
   EXPECT_EQ(Values{-minus_slope}, doc["slope"]);
   for (std::size_t i = 0; i < kN; ++i) {
-    dx.push_back(spec::round_to(spec::Type::bf16,
-                                Elements::grad_rms(dy[i], w[i], x[i], minus_slope, rstd, spec::kNoAddend)));
+    dx.push_back(
+        spec::round_to(spec::Type::bf16, Elements::grad_rms(dy[i], w[i], x[i], minus_slope, rstd, spec::kNoAddend)));
   }
   EXPECT_EQ(dx, doc["dx"]);
 }

@@ -1,0 +1,26 @@
+// As much of JSON as the golden vectors use: objects, arrays, integers, and strings without escapes. The core's tests
+// need no library for it, so that they build wherever the core does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace truenorm::test {
+
+struct Json {
+  std::int64_t number = 0;
+  std::string text;
+  std::vector<Json> items;                            // of an array
+  std::vector<std::pair<std::string, Json>> members;  // of an object
+
+  // Throws std::runtime_error at anything else.
+  static Json parse(std::string_view text);
+
+  bool has(std::string_view name) const;
+  const Json& operator[](std::string_view name) const;  // throws where there is none
+};
+
+}  // namespace truenorm::test
