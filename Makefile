@@ -1,0 +1,64 @@
+# From a bare machine to a built, shown, tested and installed library. `make` alone lists what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+
+# make's own default for CXX is no choice of the user's: without one, tools/setup looks for a compiler.
+ifeq ($(origin CXX),default)
+unexport CXX
+else
+export CXX
+endif
+export BUILD_TYPE JOBS
+
+help:
+	@echo 'make demo       set up, build, and run two real models through their norms, checked and timed'
+	@echo 'make test       set up, build, and run every test; test-release, test-package, test-clang,'
+	@echo '                test-asan, test-fuzz, test-tsan and test-neon are its parts'
+	@echo 'make build      the library and the truenorm command, in build/'
+	@echo 'make bench      time each operation beside a copy of the same bytes'
+	@echo 'make checkstyle clang-format, clang-tidy, ruff'
+	@echo 'make install    into PREFIX (now $(PREFIX)): headers, library, CMake and pkg-config files, command'
+	@echo 'make clean      remove what was built; make distclean also .venv/ and .data/'
+	@echo 'Variables: CXX, BUILD_TYPE (Release), JOBS (all cores), PREFIX, DESTDIR'
+
+build:
+	@tools/setup build
+	@tools/build
+
+demo:
+	@tools/setup build python
+	@tools/build
+	@.venv/bin/python tools/fetch_models.py
+	@.venv/bin/python tools/demo
+
+bench: build
+	@build/bin/truenorm bench
+
+test:
+	@tools/setup build tests python clang fuzz neon
+	@tools/test
+
+test-release: ; @tools/setup build tests python && tools/test release
+test-package: ; @tools/setup build tests && tools/test package
+test-clang: ; @tools/setup build tests clang && tools/test clang
+test-asan: ; @tools/setup build tests clang fuzz && tools/test asan
+test-fuzz: ; @tools/setup build tests clang fuzz && tools/test fuzz
+test-tsan: ; @tools/setup build tests && tools/test tsan
+test-neon: ; @tools/setup build neon && tools/test neon
+
+checkstyle:
+	@tools/setup build style
+	@tools/checkstyle
+
+install: build
+	@cmake --install build --prefix '$(PREFIX)' >build/log/install.log && echo 'installed into $(DESTDIR)$(PREFIX)'
+
+clean:
+	rm -rf build build-*
+
+distclean: clean
+	rm -rf .venv .data
+
+.PHONY: help build demo bench test test-release test-package test-asan test-tsan test-clang test-fuzz test-neon
+.PHONY: checkstyle install clean distclean
