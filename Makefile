@@ -13,11 +13,11 @@ export BUILD_TYPE JOBS
 
 help:
 	@echo 'make demo       set up, build, and run two real models through their norms, checked and timed'
-	@echo 'make test       set up, build, and run every test; test-release, test-package, test-clang,'
-	@echo '                test-asan, test-fuzz, test-tsan and test-neon are its parts'
+	@echo 'make test       set up, build, and run every test; test-release, test-data, test-package,'
+	@echo '                test-clang, test-asan, test-fuzz, test-tsan and test-neon are its parts'
 	@echo 'make build      the library and the truenorm command, in build/'
 	@echo 'make bench      time each operation beside a copy of the same bytes'
-	@echo 'make checkstyle clang-format, clang-tidy, ruff'
+	@echo 'make checkstyle clang-format, clang-tidy, ruff; make format lets clang-format rewrite'
 	@echo 'make install    into PREFIX (now $(PREFIX)): headers, library, CMake and pkg-config files, command'
 	@echo 'make clean      remove what was built; make distclean also .venv/ and .data/'
 	@echo 'Variables: CXX, BUILD_TYPE (Release), JOBS (all cores), PREFIX, DESTDIR'
@@ -39,7 +39,8 @@ test:
 	@tools/setup build tests python clang fuzz neon
 	@tools/test
 
-test-release: ; @tools/setup build tests python && tools/test release
+test-release: ; @tools/setup build tests && tools/test release
+test-data: ; @tools/setup build tests python && tools/test data
 test-package: ; @tools/setup build tests && tools/test package
 test-clang: ; @tools/setup build tests clang && tools/test clang
 test-asan: ; @tools/setup build tests clang fuzz && tools/test asan
@@ -51,6 +52,10 @@ checkstyle:
 	@tools/setup build style
 	@tools/checkstyle
 
+format:
+	@tools/setup style
+	@tools/checkstyle format
+
 install: build
 	@cmake --install build --prefix '$(PREFIX)' >build/log/install.log && echo 'installed into $(DESTDIR)$(PREFIX)'
 
@@ -60,5 +65,5 @@ clean:
 distclean: clean
 	rm -rf .venv .data
 
-.PHONY: help build demo bench test test-release test-package test-asan test-tsan test-clang test-fuzz test-neon
-.PHONY: checkstyle install clean distclean
+.PHONY: help build demo bench test test-release test-data test-package test-clang test-asan test-fuzz test-tsan
+.PHONY: test-neon checkstyle format install clean distclean

@@ -1,4 +1,4 @@
-"""Fetches the two real models that the demo and the tests labelled `data` run on, into .data/ (git-ignored):
+"""Fetches the two real models that `make demo` and `make test-data` run on, into .data/ (git-ignored):
 
   .data/minilm.safetensors   all-MiniLM-L6-v2, as shipped: 30522 x 384 FP32 word embeddings, every LayerNorm's weight
                              and bias (eps 1e-12).

@@ -33,7 +33,10 @@ class HostTensor {
   HostTensor() = default;
   // `count` is the product of `shape`.
   HostTensor(tn_dtype dtype, std::vector<int64_t> shape, int64_t count)
-      : dtype_(dtype), shape_(std::move(shape)), count_(count), buffer_(static_cast<size_t>(count) * tn_dtype_size(dtype)) {}
+      : dtype_(dtype),
+        shape_(std::move(shape)),
+        count_(count),
+        buffer_(static_cast<size_t>(count) * tn_dtype_size(dtype)) {}
 
   explicit operator bool() const { return dtype_ != TN_DTYPE_NONE; }
   tn_dtype dtype() const { return dtype_; }
@@ -42,9 +45,7 @@ class HostTensor {
   std::span<std::byte> bytes() const { return buffer_.bytes(); }
 
   // The library's views of it; absent where the tensor is.
-  tn_tensor matrix(int64_t n) const {
-    return *this ? tn_matrix(bytes().data(), dtype_, count_ / n, n) : tn_tensor{};
-  }
+  tn_tensor matrix(int64_t n) const { return *this ? tn_matrix(bytes().data(), dtype_, count_ / n, n) : tn_tensor{}; }
   tn_tensor vector() const { return *this ? tn_vector(bytes().data(), dtype_, count_) : tn_tensor{}; }
 
  private:

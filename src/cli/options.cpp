@@ -104,14 +104,11 @@ Executor::Executor(const ExecOptions& options) {
 
 void require_ok(tn_status status, const tn_error& error) {
   switch (status) {
-    case TN_OK:
-      return;
+    case TN_OK: return;
     case TN_INVALID_ARGUMENT:
     case TN_UNSUPPORTED:
-    case TN_NO_DEVICE:
-      throw UserError(error.message);
-    default:
-      throw std::runtime_error(fmt::format("{}: {}", tn_status_name(status), error.message));
+    case TN_NO_DEVICE: throw UserError(error.message);
+    default: throw std::runtime_error(fmt::format("{}: {}", tn_status_name(status), error.message));
   }
 }
 

@@ -12,10 +12,10 @@
 namespace truenorm::cli {
 
 // Each takes an option's text and throws UserError naming `option`, the text and what is allowed.
-tn_dtype parse_dtype(std::string_view text, std::string_view option);        // f32, f16, bf16
-tn_isa parse_isa(std::string_view text, std::string_view option);            // auto, scalar, avx2, avx512, neon
+tn_dtype parse_dtype(std::string_view text, std::string_view option);         // f32, f16, bf16
+tn_isa parse_isa(std::string_view text, std::string_view option);             // auto, scalar, avx2, avx512, neon
 tn_device_type parse_device(std::string_view text, std::string_view option);  // cpu, cuda
-tn_rounding parse_rounding(std::string_view text, std::string_view option);  // once, gemma (the same), llama
+tn_rounding parse_rounding(std::string_view text, std::string_view option);   // once, gemma (the same), llama
 
 std::string_view op_name(tn_op op);                    // "rms_norm", "layer_norm"
 std::string_view rounding_name(tn_rounding rounding);  // "once", "llama"

@@ -48,12 +48,14 @@ void run(const RunOptions& options) {
   call.run();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const OutputTensor& output : outputs) {
-    report.outputs.push_back({output.name, output.dtype, output.shape, checksum(output.bytes), files.path_of(output.name)});
+    report.outputs.push_back(
+        {output.name, output.dtype, output.shape, checksum(output.bytes), files.path_of(output.name)});
   }
   if (options.check) report.checks = check_outputs(call, executor);
   if (options.time) report.timing = time_call(call, executor);
 
-  const bool passed = std::all_of(report.checks.begin(), report.checks.end(), [](const CheckLine& line) { return line.passed; });
+  const bool passed =
+      std::all_of(report.checks.begin(), report.checks.end(), [](const CheckLine& line) { return line.passed; });
   const std::string json = report_json(report);
   if (passed) files.write(outputs, json);
   if (options.json == "-") {

@@ -75,8 +75,7 @@ std::vector<std::string> default_outputs(const RunOptions& options, const RunSet
   return names;
 }
 
-Scratch::Scratch(const tn_workspace& sizes)
-    : data_(sizes.size), counters_(sizes.counters_size), workspace_(sizes) {
+Scratch::Scratch(const tn_workspace& sizes) : data_(sizes.size), counters_(sizes.counters_size), workspace_(sizes) {
   std::fill(counters_.bytes().begin(), counters_.bytes().end(), std::byte{0});
   workspace_.data = data_.bytes().data();
   workspace_.counters = counters_.bytes().data();

@@ -164,8 +164,8 @@ std::vector<CheckLine> check_backward(const RunCall& call, int workers) {
                                   exact.dweight_slack, oracle.rows()));
   }
   if (present(args.dbias)) {
-    lines.push_back(check_columns("dbias", args.dbias, fp32.dbias, exact.dbias, exact.dbias_magnitude, {},
-                                  oracle.rows()));
+    lines.push_back(
+        check_columns("dbias", args.dbias, fp32.dbias, exact.dbias, exact.dbias_magnitude, {}, oracle.rows()));
   }
   return lines;
 }

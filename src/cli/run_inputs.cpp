@@ -85,7 +85,7 @@ class Loader {
   const RunOptions& options_;
   const RunSettings& settings_;
   RunInputs in_;
-  Shape all_leading_;    // x's leading dimensions as in the file
+  Shape all_leading_;  // x's leading dimensions as in the file
   int64_t first_row_ = 0;
 };
 
@@ -133,7 +133,8 @@ void Loader::find_normalized(const TensorFile& x, const std::optional<TensorFile
     }
   }
   in_.n = product(in_.normalized);
-  if (in_.n < 1) user_error("--x {} has shape {}: the dimension to normalise is empty", printable(x.path()), shape_text(shape));
+  if (in_.n < 1)
+    user_error("--x {} has shape {}: the dimension to normalise is empty", printable(x.path()), shape_text(shape));
   all_leading_.assign(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(in_.normalized.size()));
 }
 
@@ -178,7 +179,8 @@ HostTensor Loader::matrix(std::string_view option, const std::string& spec, tn_d
 HostTensor Loader::parameter(std::string_view option, const std::string& spec,
                              const std::optional<TensorFile>& file) const {
   if (spec.empty()) return {};
-  if (!file) return make_up(option, spec, settings_.weight_dtype ? settings_.weight_dtype : in_.x.dtype(), in_.normalized);
+  if (!file)
+    return make_up(option, spec, settings_.weight_dtype ? settings_.weight_dtype : in_.x.dtype(), in_.normalized);
   return take(option, *file, settings_.weight_dtype, 0, in_.normalized);
 }
 
@@ -196,7 +198,8 @@ RunInputs Loader::load() {
   const auto open = [](const std::string& spec) {
     return spec.empty() || is_made_up(spec) ? std::optional<TensorFile>() : std::optional<TensorFile>(spec);
   };
-  if (is_made_up(options_.x)) user_error("--x {}: x must come from a file, which gives the shape", printable(options_.x));
+  if (is_made_up(options_.x))
+    user_error("--x {}: x must come from a file, which gives the shape", printable(options_.x));
   const TensorFile x(options_.x);
   const std::optional<TensorFile> weight = open(options_.weight);
   const std::optional<TensorFile> bias = open(options_.bias);

@@ -96,9 +96,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--check", options.check, "Compare with the FP64 oracle; exit code 1 where a bar is broken");
   app.add_flag("--time", options.time, "Repeat, and print the median time beside a copy of the same bytes");
   word("--json", options.json, "FILE", "Write the summary as JSON; - is the standard output");
-  app.footer(std::string("A tensor is FILE.npy, or FILE.safetensors:NAME (without NAME where the file has one tensor).\n"
-                         "residual, weight, bias, dy and ds may also be random:SEED (standard normal) or ones.\n") +
-             kExamples);
+  app.footer(
+      std::string("A tensor is FILE.npy, or FILE.safetensors:NAME (without NAME where the file has one tensor).\n"
+                  "residual, weight, bias, dy and ds may also be random:SEED (standard normal) or ones.\n") +
+      kExamples);
 }
 
 RunSettings parse_settings(const RunOptions& options) {

@@ -23,7 +23,7 @@ struct RunOptions {
   double offset = 0;
   bool allow_nonfinite = false;
   ExecOptions exec;
-  std::string output;              // -o
+  std::string output;               // -o
   std::vector<std::string> single;  // --out NAME=FILE
   bool check = false;
   bool time = false;

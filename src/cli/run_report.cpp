@@ -63,20 +63,18 @@ void print_report(const RunReport& report) {
   for (const CheckLine& line : report.checks) print_check(line);
   if (report.timing) {
     const RunTiming& timing = *report.timing;
-    fmt::print("median of {}: {:.3f} ms ({:.1f} GB/s); a copy of the same bytes: {:.3f} ms ({:.1f} GB/s); ratio {:.2f}\n",
-               timing.runs, timing.call * kMilli, gigabytes_per_second(timing, timing.call), timing.copy * kMilli,
-               gigabytes_per_second(timing, timing.copy), timing.call / timing.copy);
+    fmt::print(
+        "median of {}: {:.3f} ms ({:.1f} GB/s); a copy of the same bytes: {:.3f} ms ({:.1f} GB/s); ratio {:.2f}\n",
+        timing.runs, timing.call * kMilli, gigabytes_per_second(timing, timing.call), timing.copy * kMilli,
+        gigabytes_per_second(timing, timing.copy), timing.call / timing.copy);
   }
 }
 
 std::string report_json(const RunReport& report) {
   const RunSettings& settings = report.settings;
-  ordered_json json{{"version", tn_version()},
-                    {"order_version", tn_order_version()},
-                    {"op", op_name(settings.op)},
-                    {"direction", direction(settings)},
-                    {"rows", report.rows},
-                    {"n", report.n}};
+  ordered_json json{{"version", tn_version()},    {"order_version", tn_order_version()},
+                    {"op", op_name(settings.op)}, {"direction", direction(settings)},
+                    {"rows", report.rows},        {"n", report.n}};
   for (const auto& [name, type] : report.inputs) json["inputs"][name] = type;
   json["rounding"] = rounding_name(settings.rounding);
   json["eps"] = settings.eps;

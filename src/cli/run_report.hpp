@@ -39,7 +39,7 @@ struct RunReport {
   std::optional<RunTiming> timing;
 };
 
-void print_report(const RunReport& report);           // to the standard output, for a person
-std::string report_json(const RunReport& report);     // ends with a newline
+void print_report(const RunReport& report);        // to the standard output, for a person
+std::string report_json(const RunReport& report);  // ends with a newline
 
 }  // namespace truenorm::cli

@@ -3,7 +3,6 @@
 
 #include <truenorm/truenorm.h>
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -25,7 +24,10 @@ struct LineKey {
   CaseKind kind;
   tn_dtype dtype;  // of the outputs compared: y, or dx and dresidual
 
-  auto operator<=>(const LineKey&) const = default;
+  bool operator<(const LineKey& other) const {
+    return std::tie(op, add, rounding, backward, kind, dtype) <
+           std::tie(other.op, other.add, other.rounding, other.backward, other.kind, other.dtype);
+  }
 };
 
 struct Line {

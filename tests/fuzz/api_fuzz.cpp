@@ -108,7 +108,8 @@ class Case {
     if (view.dtype == TN_DTYPE_NONE) return;
     const auto lead = static_cast<size_t>(small(0, 3));
     Block* shared = output && rarely(25) ? memory_.any_block(static_cast<size_t>(small(0, 9))) : nullptr;
-    if (shared == nullptr || !memory_.put_into(*shared, view, lead)) memory_.put(view, lead, in_.ConsumeIntegral<uint32_t>());
+    if (shared == nullptr || !memory_.put_into(*shared, view, lead))
+      memory_.put(view, lead, in_.ConsumeIntegral<uint32_t>());
     if (rarely(3)) view.data = nullptr;
     if (rarely(3) && view.data != nullptr && lead > 0) view.data = static_cast<std::byte*>(view.data) - 1;
     if (output) memory_.allow(view);
@@ -192,8 +193,9 @@ class Case {
     if (rarely(20)) args.dresidual = matrix();
     if (args.weight.dtype != TN_DTYPE_NONE || rarely(5)) args.dweight = weight();
     if (rarely(30)) args.dbias = weight();
-    call(args, {&args.dy, &args.ds, &args.s, &args.weight, &args.mean, &args.rstd, &args.dx, &args.dresidual,
-                &args.dweight, &args.dbias},
+    call(args,
+         {&args.dy, &args.ds, &args.s, &args.weight, &args.mean, &args.rstd, &args.dx, &args.dresidual, &args.dweight,
+          &args.dbias},
          6, tn_backward_workspace, tn_backward);
   }
 

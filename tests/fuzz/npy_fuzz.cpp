@@ -1,5 +1,5 @@
 // read_npy on any bytes: a refusal in one line, or a tensor whose data lie inside the file and are as large as said.
-#include <cstring>
+#include <string>
 
 #include "cli/elements.hpp"
 #include "cli/error.hpp"

@@ -1,5 +1,7 @@
 // read_safetensors on any bytes: a refusal in one line, or tensors that cover the data exactly.
-#include <cstring>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "cli/elements.hpp"
 #include "cli/error.hpp"

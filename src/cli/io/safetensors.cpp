@@ -17,8 +17,8 @@
 namespace truenorm::cli {
 namespace {
 
-constexpr size_t kPrefix = 8;                 // the header's length
-constexpr size_t kMaxHeader = 100'000'000;    // upstream's limit
+constexpr size_t kPrefix = 8;               // the header's length
+constexpr size_t kMaxHeader = 100'000'000;  // upstream's limit
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct Type {
@@ -28,11 +28,11 @@ struct Type {
 };
 
 constexpr Type kTypes[] = {
-    {"F32", 32, TN_F32},           {"F16", 16, TN_F16},          {"BF16", 16, TN_BF16},
-    {"F64", 64, TN_DTYPE_NONE},    {"I64", 64, TN_DTYPE_NONE},   {"U64", 64, TN_DTYPE_NONE},
-    {"C64", 64, TN_DTYPE_NONE},    {"I32", 32, TN_DTYPE_NONE},   {"U32", 32, TN_DTYPE_NONE},
-    {"I16", 16, TN_DTYPE_NONE},    {"U16", 16, TN_DTYPE_NONE},   {"I8", 8, TN_DTYPE_NONE},
-    {"U8", 8, TN_DTYPE_NONE},      {"BOOL", 8, TN_DTYPE_NONE},   {"F8_E5M2", 8, TN_DTYPE_NONE},
+    {"F32", 32, TN_F32},           {"F16", 16, TN_F16},           {"BF16", 16, TN_BF16},
+    {"F64", 64, TN_DTYPE_NONE},    {"I64", 64, TN_DTYPE_NONE},    {"U64", 64, TN_DTYPE_NONE},
+    {"C64", 64, TN_DTYPE_NONE},    {"I32", 32, TN_DTYPE_NONE},    {"U32", 32, TN_DTYPE_NONE},
+    {"I16", 16, TN_DTYPE_NONE},    {"U16", 16, TN_DTYPE_NONE},    {"I8", 8, TN_DTYPE_NONE},
+    {"U8", 8, TN_DTYPE_NONE},      {"BOOL", 8, TN_DTYPE_NONE},    {"F8_E5M2", 8, TN_DTYPE_NONE},
     {"F8_E4M3", 8, TN_DTYPE_NONE}, {"F8_E8M0", 8, TN_DTYPE_NONE}, {"F6_E2M3", 6, TN_DTYPE_NONE},
     {"F6_E3M2", 6, TN_DTYPE_NONE}, {"F4", 4, TN_DTYPE_NONE},
 };
@@ -159,7 +159,8 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view l
   uint64_t size = 0;
   for (size_t i = kPrefix; i-- > 0;) size = size << 8U | std::to_integer<uint64_t>(file[i]);
   if (size > kMaxHeader) {
-    user_error("{}: its header claims {} bytes, and {} are allowed; is it a .safetensors file?", label, size, kMaxHeader);
+    user_error("{}: its header claims {} bytes, and {} are allowed; is it a .safetensors file?", label, size,
+               kMaxHeader);
   }
   if (size > file.size() - kPrefix) user_error("{}: it ends inside its header of {} bytes", label, size);
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kPrefix, size);

@@ -1,5 +1,6 @@
 // The safetensors format (github.com/huggingface/safetensors, "Format"): a 64-bit little-endian header length, a JSON
-// header that names each tensor's type, shape and byte range, and the data, which the ranges cover without hole or overlap.
+// header that names each tensor's type, shape and byte range, and the data, which the ranges cover without hole or
+// overlap.
 #pragma once
 
 #include <cstdint>

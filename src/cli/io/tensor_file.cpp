@@ -15,8 +15,8 @@ constexpr std::string_view kNpy = ".npy";
 constexpr std::string_view kSafetensors = ".safetensors";
 
 StoredTensor pick(std::vector<StoredTensor> tensors, const std::string& name, const std::string& label) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const StoredTensor& tensor) { return tensor.name == name; });
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) { return tensor.name == name; });
   if (found != tensors.end()) return std::move(*found);
   if (name.empty() && tensors.size() == 1) return std::move(tensors.front());
   if (tensors.empty()) user_error("{}: it holds no tensors", label);
