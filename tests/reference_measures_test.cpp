@@ -111,16 +111,16 @@ TEST(Measures, OneOutputAStepAwayFails) {
 }
 
 TEST(Measures, Fp32OutputsAreHeldToUnitsOfTheirScale) {
-  const std::vector<double> exact{1.0, 1.0};
-  for (const double units : {3.9, 4.1}) {
-    // Half a step of slack belongs to the store.
-    const std::vector<double> ours{1.0, 1 + units * 2 * kFp32Unit};
-    const std::vector<double> shifted{1.0, 1 + 0x1p-24};
-    const Accuracy accuracy = compare(kF32, ours, shifted, 2);
-    EXPECT_NEAR(accuracy.worst_units, units - 0.5, 1e-6);
-  }
-  EXPECT_TRUE(judge(TN_F32, compare(kF32, {1 + 8 * kFp32Unit}, {1.0}, 2)).worst);
-  EXPECT_FALSE(judge(TN_F32, compare(kF32, {1 + 9 * kFp32Unit}, {1.0}, 2)).worst);
+  // With a scale of 2 a step of FP32 at 1 is half a unit, and half a step belongs to the store.
+  const Accuracy accuracy = compare(kF32, {1.0, 1 + 7 * kFp32Unit}, {1.0, 1.0}, 2);
+  EXPECT_NEAR(accuracy.worst_units, 3.25, 1e-6);
+  EXPECT_EQ(accuracy.correct, 1);
+  const double bar = 1 + 2 * kScaleUnits * kFp32Unit;
+  EXPECT_TRUE(judge(TN_F32, compare(kF32, {bar}, {1.0}, 2)).worst);
+  EXPECT_FALSE(judge(TN_F32, compare(kF32, {bar + kFp32Unit}, {1.0}, 2)).worst);
+  EXPECT_TRUE(statistics_passed(compare(kF32, {1 + 2 * kFp32Unit}, {1.0}, 1)));
+  EXPECT_FALSE(statistics_passed(compare(kF32, {1 + 3 * kFp32Unit}, {1.0}, 1)));
+  EXPECT_FALSE(statistics_passed(compare(kF32, {kNan}, {1.0}, 1)));
 }
 
 TEST(Measures, PowersOfTwoAreNoLoophole) {
@@ -132,13 +132,14 @@ TEST(Measures, PowersOfTwoAreNoLoophole) {
 
 TEST(Measures, CancelledValuesAreHeldToUnitsAlone) {
   const double unit = kFp32Unit;
-  // Many BF16 steps from the exact value, yet within 4 units of the scale; the correct ones count for nothing either.
+  // Many BF16 steps from the exact value, yet within kScaleUnits of the scale; the correct ones count for nothing
+  // either.
   const Accuracy within = compare(kBf16, {3 * unit, -2 * unit, round_to(kBf16, 1e-9)}, {1e-9, 1e-9, 1e-9}, 1);
   EXPECT_EQ(within.cancelled, 3);
   EXPECT_EQ(within.correct, 0);
   EXPECT_EQ(within.worst_ulp, 0);
   EXPECT_TRUE(judge(TN_BF16, within).worst);
-  EXPECT_FALSE(judge(TN_BF16, compare(kBf16, {5 * unit}, {1e-9}, 1)).worst);
+  EXPECT_FALSE(judge(TN_BF16, compare(kBf16, {7 * unit}, {1e-9}, 1)).worst);
   // The same values on their own scale are plainly wrong.
   EXPECT_FALSE(judge(TN_BF16, compare(kBf16, {3 * unit}, {1e-9}, 1e-9)).worst);
   // An all-zero row has no scale: only zero will do.

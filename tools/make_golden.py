@@ -84,6 +84,14 @@ def sqrt(a):
     raise ArithmeticError(f"no root of {a}")
 
 
+def rsqrt(v):
+    """1 / sqrt(v) and one Newton step; v is neither zero nor infinite here."""
+    r = div(1.0, sqrt(v))
+    q = mul(r, v)
+    rest = fma(-fma(r, v, -q), r, fma(-q, r, 1.0))
+    return fma(mul(0.5, r), rest, r)
+
+
 def store(fmt, value):
     """An FP32 value rounded to a storage type."""
     return round_exact(Fraction(value), fmt, value)
@@ -141,20 +149,26 @@ def strip_sum(m, n, accumulate):
     sums = [[0.0] * n for _ in range(min(m, count))]
     for r in range(m):
         sums[r % count] = accumulate(r, sums[r % count])
-    # Trees of strips without rows are +0: one of them stands for all up to the next power of two.
-    columns = []
-    for c in range(n):
-        column = [s[c] for s in sums]
-        columns.append(add(tree(column), 0.0) if len(column) < count else tree(column))
-    return columns
+    return [add(tree([s[c] for s in sums]), 0.0) for c in range(n)]
 
 
 # ---- The operations
 
 
+def rstd_of(v):
+    """1 / sqrt(v), and one step of Newton's iteration with a residual that is exact to FP32."""
+    r = div(1.0, sqrt(v))
+    root = mul(r, v)
+    root_error = fma(r, v, -root)
+    residual = fma(-root_error, r, fma(-root, r, 1.0))
+    return fma(mul(0.5, r), residual, r)
+
+
 def weight_of(case):
     if "weight" not in case:
         return [1.0] * case["n"]
+    if case["offset"] == 0:
+        return case["weight"][0]
     return [add(w, case["offset"]) for w in case["weight"][0]]
 
 
@@ -177,7 +191,7 @@ def forward(case, types):
             centred = [sub(v, mean) for v in s]
         else:
             mean, mean_square, centred = 0.0, div(dot(s, s), float(n)), s
-        rstd = div(1.0, sqrt(add(mean_square, case["eps"])))
+        rstd = rsqrt(add(mean_square, case["eps"]))
         xhat = [mul(v, rstd) for v in centred]
         if case["rounding"] == "llama":
             xhat = [store(types["x"], v) for v in xhat]

@@ -93,7 +93,7 @@ void Checker::matrix(const char* name, const tn_tensor& t, bool required, spec::
   if (!ok()) return;
 
   // Two axes that are one evenly spaced run of rows are one axis.
-  if (count[1] == 1 || (count[0] > 1 && stride[0] % count[1] == 0 && stride[0] / count[1] == stride[1])) {
+  if (count[1] == 1 || (count[0] > 1 && count[1] > 1 && stride[0] % count[1] == 0 && stride[0] / count[1] == stride[1])) {
     if (count[1] == 1) stride[1] = stride[0];
     count[1] *= count[0];
     count[0] = 1;

@@ -1,4 +1,4 @@
-// The bodies of the four calls: check, plan, run.
+// The bodies of the four calls: check, size the scratch, run.
 #include <cstdint>
 
 #include "api/validate.hpp"
@@ -14,8 +14,6 @@ namespace {
 // Scratch may come at any address; the kernels want it on a cache line.
 constexpr std::size_t kAlignment = 64;
 
-std::size_t with_alignment(std::size_t bytes) { return bytes == 0 ? 0 : bytes + kAlignment - 1; }
-
 void* align(void* p) {
   const auto address = reinterpret_cast<std::uintptr_t>(p);
   return static_cast<std::byte*>(p) + (kAlignment - address % kAlignment) % kAlignment;
@@ -29,6 +27,17 @@ tn_status check_workspace(const tn_workspace* workspace, std::size_t needed, tn_
   if (workspace->size < needed) {
     return api::fail(error, TN_WORKSPACE_TOO_SMALL, "workspace: got %zu bytes; needs %zu", workspace->size, needed);
   }
+  return TN_OK;
+}
+
+// What the backward needs, alignment included.
+tn_status backward_scratch(const spec::BackwardCall& call, const tn_exec& where, std::size_t& bytes, tn_error* error) {
+  bytes = cpu::backward_scratch(call, tn_threads_count(where.threads));
+  if (bytes == cpu::kTooMuchScratch) {
+    return api::fail(error, TN_UNSUPPORTED, "dweight: got a hidden size of %lld; needs one whose scratch fits in memory",
+                     static_cast<long long>(call.n));
+  }
+  if (bytes != 0) bytes += kAlignment - 1;
   return TN_OK;
 }
 
@@ -56,7 +65,9 @@ tn_status tn_backward_workspace(const tn_exec* exec, const tn_backward_args* arg
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
   spec::BackwardCall call;
   if (const tn_status s = api::check_backward(args, false, call, error); s != TN_OK) return s;
-  return report_size(with_alignment(cpu::backward_scratch(call, tn_threads_count(where.threads))), out, error);
+  std::size_t bytes = 0;
+  if (const tn_status s = backward_scratch(call, where, bytes, error); s != TN_OK) return s;
+  return report_size(bytes, out, error);
 }
 
 tn_status tn_forward(const tn_exec* exec, const tn_forward_args* args, const tn_workspace*, tn_error* error) noexcept {
@@ -74,7 +85,8 @@ tn_status tn_backward(const tn_exec* exec, const tn_backward_args* args, const t
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
   spec::BackwardCall call;
   if (const tn_status s = api::check_backward(args, true, call, error); s != TN_OK) return s;
-  const std::size_t needed = with_alignment(cpu::backward_scratch(call, tn_threads_count(where.threads)));
+  std::size_t needed = 0;
+  if (const tn_status s = backward_scratch(call, where, needed, error); s != TN_OK) return s;
   if (const tn_status s = check_workspace(workspace, needed, error); s != TN_OK) return s;
   cpu::run_backward(call, *cpu::kernels_for(where.isa), where.threads, needed == 0 ? nullptr : align(workspace->data));
   return TN_OK;

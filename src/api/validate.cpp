@@ -5,6 +5,7 @@
 
 #include "api/checker.hpp"
 #include "cpu/isa.hpp"
+#include "spec/norm.hpp"
 
 namespace truenorm::api {
 
@@ -113,7 +114,7 @@ tn_status check_forward(const tn_forward_args* args, bool need_data, spec::Forwa
   call.n = check.n();
   call.layer_norm = a.op == TN_LAYER_NORM;
   call.eps = a.eps;
-  call.offset = a.offset;
+  call.offset = spec::effective_offset(a.offset);
   call.xhat_type = call.x.type;
   call.round_xhat = a.rounding == TN_ROUND_LLAMA && call.x.type != spec::Type::f32;
   call.s_type = call.s.present ? call.s.type : call.residual.present ? call.residual.type : call.x.type;
@@ -167,7 +168,7 @@ tn_status check_backward(const tn_backward_args* args, bool need_data, spec::Bac
   call.m = check.m();
   call.n = check.n();
   call.layer_norm = a.op == TN_LAYER_NORM;
-  call.offset = a.offset;
+  call.offset = spec::effective_offset(a.offset);
   call.mean = saved_mean;
   call.rstd = saved_rstd;
   const tn_dtype x_dtype = a.x_dtype != TN_DTYPE_NONE ? a.x_dtype : absent(a.s) ? TN_F32 : a.s.dtype;

@@ -35,9 +35,7 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
                      truenorm::cli::printable(extras.front()));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app{"RMSNorm, residual-add + RMSNorm and LayerNorm, forward and backward, with the same bits everywhere.",
                "truenorm"};
   const int32_t order = tn_order_version();
@@ -66,11 +64,20 @@ int main(int argc, char** argv) {
     return fail(kExitUser, error.what());
   } catch (const truenorm::cli::CheckFailed& error) {
     return fail(kExitFailed, error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(kExitFailed, "out of memory");
-  } catch (const std::exception& error) {
-    return fail(kExitFailed, error.what());
   }
   if (std::fflush(stdout) != 0) return fail(kExitFailed, "cannot write to the standard output");
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_command(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("truenorm: out of memory\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "truenorm: %s\n", error.what());
+  }
+  return kExitFailed;
 }

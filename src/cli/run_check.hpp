@@ -15,7 +15,8 @@ struct CheckLine {
   bool passed = false;
   // Matrices and statistics.
   double correct_share = 1;
-  int64_t worst_ulp = 0;
+  int64_t worst_ulp = 0;   // says nothing of FP32, whose arithmetic is its storage format
+  double worst_units = 0;  // FP32 units (2^-23) of its terms that an output is from being the exact value's rounding
   double relative_l2 = 0;
   double ideal_relative_l2 = 0;  // of the correctly rounded result
   // dweight and dbias: the largest error of the sums before their rounding, in bars (1 just meets it).

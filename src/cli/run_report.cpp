@@ -28,8 +28,9 @@ void print_check(const CheckLine& line) {
                line.worst_bars, verdict);
     return;
   }
-  fmt::print("  {:<9} {:<4}  {:8.4f} % correctly rounded, worst {} ulp, relative L2 {:.3e} (ideal {:.3e})  {}\n",
-             line.output, tn_dtype_name(line.dtype), 100 * line.correct_share, line.worst_ulp, line.relative_l2,
+  const std::string ulp = line.dtype == TN_F32 ? "" : fmt::format("worst {} ulp, ", line.worst_ulp);
+  fmt::print("  {:<9} {:<4}  {:8.4f} % correctly rounded, {}{:.2f} FP32 units, relative L2 {:.3e} (ideal {:.3e})  {}\n",
+             line.output, tn_dtype_name(line.dtype), 100 * line.correct_share, ulp, line.worst_units, line.relative_l2,
              line.ideal_relative_l2, verdict);
 }
 
@@ -39,7 +40,8 @@ ordered_json json_of(const CheckLine& line) {
     json["worst_error_in_bars"] = line.worst_bars;
   } else {
     json["correct_share"] = line.correct_share;
-    json["worst_ulp"] = line.worst_ulp;
+    if (line.dtype != TN_F32) json["worst_ulp"] = line.worst_ulp;
+    json["worst_fp32_units"] = line.worst_units;
     json["relative_l2"] = line.relative_l2;
     json["ideal_relative_l2"] = line.ideal_relative_l2;
   }

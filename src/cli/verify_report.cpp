@@ -21,7 +21,7 @@ LineVerdict judge_line(const LineKey& key, const Line& line) {
     verdict.output.share = verdict.output.l2 = true;
     verdict.output.share_applies = false;
   }
-  verdict.statistics = reference::judge(TN_F32, line.statistics).passed();
+  verdict.statistics = reference::statistics_passed(line.statistics);
   verdict.columns = line.columns.passed();
   verdict.exact = line.wrong_sums == 0 && line.wrong_roundings == 0;
   return verdict;
@@ -189,7 +189,7 @@ std::string VerifyReport::table() const {
     }
   }
   text += "\n" + fmt::format(kLegend, 100 * reference::kCorrectShareBf16, 100 * reference::kCorrectShareF16,
-                             reference::kShareMinimum, reference::kScaleUnits, reference::kScaleUnits);
+                             reference::kShareMinimum, reference::kScaleUnits, reference::kStatisticUnits);
   if (!problems.empty()) text += fmt::format("\n{}\n", fmt::join(problems, "\n"));
   return text;
 }

@@ -34,7 +34,7 @@ BackwardPlan plan_for(const spec::BackwardCall& call, int workers) {
   plan.columns = padded_columns(plan.n);
   plan.strips = std::min(spec::strips(plan.n), plan.m);
   plan.group_strips = 1;
-  while (plan.group_strips * 2 <= plan.strips && plan.group_strips * 2 * plan.columns * k <= kAccumulatorFloats &&
+  while (plan.group_strips * 2 <= plan.strips && plan.columns <= kAccumulatorFloats / (plan.group_strips * 2 * k) &&
          plan.strips / (plan.group_strips * 2) >= kGroupsPerWorker * workers) {
     plan.group_strips *= 2;
   }
@@ -47,8 +47,10 @@ BackwardPlan plan_for(const spec::BackwardCall& call, int workers) {
 std::size_t backward_scratch(const spec::BackwardCall& call, int workers) {
   const BackwardPlan plan = plan_for(call, workers);
   const std::int64_t slots = std::min<std::int64_t>(workers, plan.groups);
-  const std::int64_t rows = slots * plan.group_strips + plan.groups;
-  return static_cast<std::size_t>(rows * planes(call) * plan.columns) * sizeof(float);
+  const std::int64_t rows = (slots * plan.group_strips + plan.groups) * planes(call);
+  constexpr std::int64_t kMost = INT64_MAX / static_cast<std::int64_t>(sizeof(float)) / 2;
+  if (rows > 0 && plan.columns > kMost / rows) return kTooMuchScratch;
+  return static_cast<std::size_t>(rows * plan.columns) * sizeof(float);
 }
 
 void run_backward(const spec::BackwardCall& call, const Kernels& kernels, tn_threads* threads, void* scratch) {

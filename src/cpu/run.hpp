@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "cpu/plan.hpp"
 
@@ -17,7 +18,10 @@ bool worth_streaming(std::int64_t m, std::int64_t n, const Rows& a, const Rows& 
 
 void run_forward(const spec::ForwardCall& call, const Kernels& kernels, tn_threads* threads);
 
-// Bytes of scratch for a pool of `workers`: 0 where no weight gradient is asked for.
+inline constexpr std::size_t kTooMuchScratch = SIZE_MAX;
+
+// Bytes of scratch for a pool of `workers`: 0 where no weight gradient is asked for, kTooMuchScratch where no address
+// space holds it.
 std::size_t backward_scratch(const spec::BackwardCall& call, int workers);
 
 // `scratch` is aligned to a float and as large as backward_scratch says for the pool.

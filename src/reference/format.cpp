@@ -22,14 +22,10 @@ int64_t place(const Format& format, double value) {
 
 const Format& format_of(tn_dtype dtype) {
   switch (dtype) {
-    case TN_F32:
-      return kF32;
-    case TN_F16:
-      return kF16;
-    case TN_BF16:
-      return kBf16;
-    default:
-      throw std::invalid_argument("the oracle knows no such type");
+    case TN_F32: return kF32;
+    case TN_F16: return kF16;
+    case TN_BF16: return kBf16;
+    default: throw std::invalid_argument("the oracle knows no such type");
   }
 }
 

@@ -127,6 +127,10 @@ Verdict judge(tn_dtype dtype, const Accuracy& accuracy) {
   return verdict;
 }
 
+bool statistics_passed(const Accuracy& accuracy) {
+  return accuracy.worst_units <= kStatisticUnits && accuracy.wrong_non_finite == 0;
+}
+
 double column_bar(int64_t rows) { return 0x1p-22 * std::log2(static_cast<double>(std::max<int64_t>(rows, 2))); }
 
 void ColumnAccuracy::add(const ColumnAccuracy& other) {

@@ -71,8 +71,7 @@ void load_row(const tn_tensor& tensor, int64_t row, double* out) {
         out[i] = static_cast<double>(std::bit_cast<float>(bits));
       }
       break;
-    default:
-      throw std::invalid_argument("the oracle was given an absent tensor to read");
+    default: throw std::invalid_argument("the oracle was given an absent tensor to read");
   }
 }
 

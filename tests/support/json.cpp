@@ -1,5 +1,6 @@
 #include "support/json.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <stdexcept>
 
@@ -54,9 +55,9 @@ class Parser {
         expect('{');
         if (take('}')) break;
         do {
-          std::string name = string();
+          value.names.push_back(string());
           expect(':');
-          value.members.emplace_back(std::move(name), any());
+          value.items.push_back(any());
         } while (take(','));
         expect('}');
         break;
@@ -84,18 +85,12 @@ class Parser {
 
 Json Json::parse(std::string_view text) { return Parser(text).document(); }
 
-bool Json::has(std::string_view name) const {
-  for (const auto& [key, value] : members) {
-    if (key == name) return true;
-  }
-  return false;
-}
+bool Json::has(std::string_view name) const { return std::find(names.begin(), names.end(), name) != names.end(); }
 
 const Json& Json::operator[](std::string_view name) const {
-  for (const auto& [key, value] : members) {
-    if (key == name) return value;
-  }
-  throw std::runtime_error("JSON: no member '" + std::string(name) + "'");
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw std::runtime_error("JSON: no member '" + std::string(name) + "'");
+  return items[static_cast<std::size_t>(found - names.begin())];
 }
 
 }  // namespace truenorm::test

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace truenorm::test {
@@ -13,8 +12,8 @@ namespace truenorm::test {
 struct Json {
   std::int64_t number = 0;
   std::string text;
-  std::vector<Json> items;                            // of an array
-  std::vector<std::pair<std::string, Json>> members;  // of an object
+  std::vector<Json> items;         // of an array or object
+  std::vector<std::string> names;  // of an object, one for each item
 
   // Throws std::runtime_error at anything else.
   static Json parse(std::string_view text);

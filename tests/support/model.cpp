@@ -25,7 +25,7 @@ Row load_or(const tn_tensor& t, std::int64_t row, std::size_t n, float otherwise
 Row effective_weight(const tn_tensor& weight, float offset, std::size_t n) {
   if (absent(weight)) return Row(n, spec::kNoWeight);
   Row w = load(weight, 0);
-  for (float& v : w) v = Elements::effective_weight(v, offset);
+  for (float& v : w) v = Elements::effective_weight(v, spec::effective_offset(offset));
   return w;
 }
 
@@ -57,7 +57,7 @@ class Strips {
 
   Row total(std::size_t n) const {
     Row result(n);
-    for (std::size_t c = 0; c < n; ++c) result[c] = tree(0, static_cast<std::size_t>(count_), c);
+    for (std::size_t c = 0; c < n; ++c) result[c] = spec::Scalar::add(tree(0, static_cast<std::size_t>(count_), c), 0.0f);
     return result;
   }
 

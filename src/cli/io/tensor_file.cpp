@@ -22,6 +22,7 @@ StoredTensor pick(std::vector<StoredTensor> tensors, const std::string& name, co
   if (tensors.empty()) user_error("{}: it holds no tensors", label);
 
   std::vector<std::string> names;
+  names.reserve(tensors.size());
   for (const StoredTensor& tensor : tensors) names.push_back(tensor.name);
   std::vector<std::string> near = nearest_names(name, names, 3);
   std::transform(near.begin(), near.end(), near.begin(), [](const std::string& text) { return printable(text); });

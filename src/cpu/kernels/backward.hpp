@@ -166,8 +166,8 @@ inline void backward_rows(const BackwardPlan& p, std::int64_t row_begin, std::in
   if (p.stream) Simd::fence();
 }
 
-// `count` rows of `columns` floats, summed into the first in the neighbour-first balanced tree. A missing neighbour
-// counts as +0, which changes nothing: sums that started from +0 are never -0.
+// `count` rows of `columns` floats, summed into the first in the neighbour-first balanced tree. A missing neighbour counts
+// as +0: combine() adds that once, at the end.
 inline void fold(float* base, std::int64_t stride, std::int64_t count, std::int64_t columns) {
   for (; count > 1; count = (count + 1) / 2) {
     for (std::int64_t i = 0; 2 * i < count; ++i) {
@@ -228,6 +228,9 @@ inline void combine(const BackwardPlan& p, std::int64_t column_begin, std::int64
       if (p.groups > 0) {
         block = sums + column;
         fold(block, p.columns, p.groups, size);
+        for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+          Simd::store(block + i, Simd::add(Simd::load(block + i), Simd::set(0.0f)));
+        }
       }
       narrow(out->type, out->data + column * size_of(out->type), n, block, false);
     }
