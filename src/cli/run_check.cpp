@@ -19,6 +19,7 @@ using reference::present;
 // work(worker, first, last) for `workers` even parts of [0, count), each on a thread of its own.
 void split(int64_t count, int workers, const std::function<void(size_t, int64_t, int64_t)>& work) {
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(workers));
   for (int w = 0; w < workers; ++w) {
     threads.emplace_back(work, static_cast<size_t>(w), count * w / workers, count * (w + 1) / workers);
   }

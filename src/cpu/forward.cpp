@@ -8,7 +8,7 @@ namespace truenorm::cpu {
 
 namespace {
 constexpr std::int64_t kTaskElements = 1 << 15;  // enough work that taking a task costs nothing beside it
-constexpr double kStreamBytes = 8 << 20;
+constexpr double kStreamBytes = 2 << 20;
 }  // namespace
 
 std::int64_t rows_per_task(std::int64_t n) { return std::max<std::int64_t>(1, kTaskElements / n); }

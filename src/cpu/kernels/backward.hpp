@@ -118,7 +118,7 @@ inline void backward_outputs(const BackwardRow& row, const std::byte* ds, std::b
 }
 
 template <bool kLayer>
-inline void backward_row(const BackwardPlan& p, std::int64_t r, const StripSums& strip) {
+inline void backward_row(const BackwardPlan& p, std::int64_t r, std::int64_t next, const StripSums& strip) {
   BackwardRow row(p, r);
   spec::TreeSum sum_slope, sum_shift;
   for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
@@ -131,7 +131,13 @@ inline void backward_row(const BackwardPlan& p, std::int64_t r, const StripSums&
   const std::byte* ds = p.ds.present ? row_of(p.ds, r) : nullptr;
   std::byte* dx = p.dx.present ? row_of(p.dx, r) : nullptr;
   std::byte* dresidual = p.dresidual.present ? row_of(p.dresidual, r) : nullptr;
+  const std::byte* const next_dy = next < p.m ? row_of(p.dy, next) : nullptr;
+  const std::byte* const next_s = next < p.m ? row_of(p.s, next) : nullptr;
+  const std::byte* const next_ds = p.ds.present && next < p.m ? row_of(p.ds, next) : nullptr;
   for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
+    prefetch_block(p.dy.type, next_dy, column, n);
+    prefetch_block(p.s.type, next_s, column, n);
+    prefetch_block(p.ds.type, next_ds, column, n);
     backward_outputs<kLayer>(row, ds, dx, dresidual, column, n, size);
   });
 }
@@ -151,18 +157,19 @@ inline void pass_through_row(const BackwardPlan& p, std::int64_t r) {
   });
 }
 
-inline void backward_row_any(const BackwardPlan& p, std::int64_t r, const StripSums& strip) {
+// `next` is the row that will follow, for prefetching; p.m or more where there is none.
+inline void backward_row_any(const BackwardPlan& p, std::int64_t r, std::int64_t next, const StripSums& strip) {
   if (!p.dy.present) {
     pass_through_row(p, r);
   } else if (p.layer_norm) {
-    backward_row<true>(p, r, strip);
+    backward_row<true>(p, r, next, strip);
   } else {
-    backward_row<false>(p, r, strip);
+    backward_row<false>(p, r, next, strip);
   }
 }
 
 inline void backward_rows(const BackwardPlan& p, std::int64_t row_begin, std::int64_t row_end) {
-  for (std::int64_t r = row_begin; r < row_end; ++r) backward_row_any(p, r, {});
+  for (std::int64_t r = row_begin; r < row_end; ++r) backward_row_any(p, r, r + 1, {});
   if (p.stream) Simd::fence();
 }
 
@@ -203,7 +210,7 @@ inline void backward_group(const BackwardPlan& p, std::int64_t group, int slot) 
     for (std::int64_t i = 0; i < count && base + i < p.m; ++i) {
       const StripSums strip{dweight != nullptr ? dweight + i * p.columns : nullptr,
                             dbias != nullptr ? dbias + i * p.columns : nullptr};
-      backward_row_any(p, base + i, strip);
+      backward_row_any(p, base + i, i + 1 < count ? base + i + 1 : base + step, strip);
     }
   }
   for (int k = 0; k < planes; ++k) {

@@ -65,13 +65,21 @@ inline void narrow(Type type, std::byte* dst, std::int64_t n, const float* src, 
     }
     case Type::f16: {
       auto* p = reinterpret_cast<std::uint16_t*>(dst);
-      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_f16(p + i, Simd::load(src + i));
+      if (stream && Simd::can_stream(p)) {
+        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::stream_f16(p + i, Simd::load(src + i));
+      } else {
+        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_f16(p + i, Simd::load(src + i));
+      }
       for (std::int64_t i = whole; i < n; ++i) p[i] = spec::narrow_f16(src[i]);
       break;
     }
     case Type::bf16: {
       auto* p = reinterpret_cast<std::uint16_t*>(dst);
-      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_bf16(p + i, Simd::load(src + i));
+      if (stream && Simd::can_stream(p)) {
+        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::stream_bf16(p + i, Simd::load(src + i));
+      } else {
+        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_bf16(p + i, Simd::load(src + i));
+      }
       for (std::int64_t i = whole; i < n; ++i) p[i] = spec::narrow_bf16(src[i]);
       break;
     }
@@ -85,6 +93,15 @@ inline float* result_block(Type type, std::byte* dst, std::int64_t n, std::int64
 }
 inline void finish_block(Type type, std::byte* dst, std::int64_t n, const float* result, bool stream) {
   if (reinterpret_cast<const std::byte*>(result) != dst) narrow(type, dst, n, result, stream);
+}
+
+// Asks for the same block of the row that comes next, so that it travels while this one is computed and stored. `row` may
+// be null.
+inline void prefetch_block(Type type, const std::byte* row, std::int64_t column, std::int64_t n) {
+  if (row == nullptr) return;
+  const std::byte* const begin = row + column * size_of(type);
+  const std::byte* const end = begin + n * size_of(type);
+  for (const std::byte* p = begin; p < end; p += 64) __builtin_prefetch(p);
 }
 
 inline Simd::F rounded_to(Type type, Simd::F v) {

@@ -122,7 +122,11 @@ inline void forward(const ForwardPlan& p, std::int64_t row_begin, std::int64_t r
     if (p.mean != nullptr) p.mean[r] = mean;
     if (p.rstd != nullptr) p.rstd[r] = rstd;
     if (y == nullptr) continue;
+    const std::byte* const next_x = r + 1 < row_end ? row_of(p.x, r + 1) : nullptr;
+    const std::byte* const next_residual = p.residual.present && r + 1 < row_end ? row_of(p.residual, r + 1) : nullptr;
     for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
+      prefetch_block(p.x.type, next_x, column, n);
+      prefetch_block(p.residual.type, next_residual, column, n);
       const float* s = row.again(column, n, size, b0.v, b1.v);
       if (p.layer_norm) {
         forward_output<true>(p, mean, rstd, s, y, column, n, size);

@@ -19,7 +19,8 @@ struct Simd {
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
-  static bool can_stream(const float* p) { return reinterpret_cast<std::uintptr_t>(p) % 32 == 0; }
+  // On a whole vector of floats, of which a vector of a 16-bit type is half.
+  static bool can_stream(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 32 == 0; }
   static void stream(float* p, F v) { _mm256_stream_ps(p, v); }
   static void fence() { _mm_sfence(); }
   static F set(float v) { return _mm256_set1_ps(v); }
@@ -40,6 +41,9 @@ struct Simd {
   static void store_f16(std::uint16_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
+  static void stream_f16(std::uint16_t* p, F v) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
   static F round_f16(F v) { return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
 
   static F load_bf16(const std::uint16_t* p) {
@@ -55,11 +59,12 @@ struct Simd {
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(rounded, quiet, nan);
   }
-  static void store_bf16(std::uint16_t* p, F v) {
+  static __m128i packed_bf16(F v) {
     const __m256i h = _mm256_srli_epi32(rounded_bf16(v), 16);
-    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+    return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
   }
+  static void store_bf16(std::uint16_t* p, F v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed_bf16(v)); }
+  static void stream_bf16(std::uint16_t* p, F v) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), packed_bf16(v)); }
   static F round_bf16(F v) {
     return _mm256_castsi256_ps(_mm256_and_si256(rounded_bf16(v), _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }

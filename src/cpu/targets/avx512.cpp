@@ -19,7 +19,8 @@ struct Simd {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
-  static bool can_stream(const float* p) { return reinterpret_cast<std::uintptr_t>(p) % 64 == 0; }
+  // On a whole vector of floats, of which a vector of a 16-bit type is half.
+  static bool can_stream(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 64 == 0; }
   static void stream(float* p, F v) { _mm512_stream_ps(p, v); }
   static void fence() { _mm_sfence(); }
   static F set(float v) { return _mm512_set1_ps(v); }
@@ -45,6 +46,9 @@ struct Simd {
   static void store_f16(std::uint16_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
+  static void stream_f16(std::uint16_t* p, F v) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
   static F round_f16(F v) { return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
 
   static F load_bf16(const std::uint16_t* p) {
@@ -60,10 +64,9 @@ struct Simd {
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     return _mm512_mask_or_epi32(rounded, nan, b, _mm512_set1_epi32(0x00400000));
   }
-  static void store_bf16(std::uint16_t* p, F v) {
-    const __m256i packed = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_bf16(v), 16));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), packed);
-  }
+  static __m256i packed_bf16(F v) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_bf16(v), 16)); }
+  static void store_bf16(std::uint16_t* p, F v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), packed_bf16(v)); }
+  static void stream_bf16(std::uint16_t* p, F v) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), packed_bf16(v)); }
   static F round_bf16(F v) {
     return _mm512_castsi512_ps(_mm512_and_si512(rounded_bf16(v), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }

@@ -19,7 +19,7 @@ struct Simd {
   static F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
   static F load(const float* p) { return vld1q_f32(p); }
   static void store(float* p, F v) { vst1q_f32(p, v); }
-  static bool can_stream(const float*) { return false; }
+  static bool can_stream(const void*) { return false; }
   static void stream(float* p, F v) { store(p, v); }
   static void fence() {}
   static F set(float v) { return vdupq_n_f32(v); }
@@ -32,6 +32,7 @@ struct Simd {
 
   static F load_f16(const std::uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
   static void store_f16(std::uint16_t* p, F v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
+  static void stream_f16(std::uint16_t* p, F v) { store_f16(p, v); }
   static F round_f16(F v) { return vcvt_f32_f16(vcvt_f16_f32(v)); }
 
   static F load_bf16(const std::uint16_t* p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
@@ -44,6 +45,7 @@ struct Simd {
     return vbslq_u32(vceqq_f32(v, v), rounded, quiet);
   }
   static void store_bf16(std::uint16_t* p, F v) { vst1_u16(p, vshrn_n_u32(rounded_bf16(v), 16)); }
+  static void stream_bf16(std::uint16_t* p, F v) { store_bf16(p, v); }
   static F round_bf16(F v) {
     return vreinterpretq_f32_u32(vandq_u32(rounded_bf16(v), vdupq_n_u32(0xffff0000u)));
   }

@@ -16,7 +16,7 @@ struct Simd : spec::Scalar {
   static constexpr int kWidth = 1;
   static F load(const float* p) { return *p; }
   static void store(float* p, F v) { *p = v; }
-  static bool can_stream(const float*) { return false; }
+  static bool can_stream(const void*) { return false; }
   static void stream(float* p, F v) { *p = v; }
   static void fence() {}
   static F set(float v) { return v; }
@@ -27,6 +27,8 @@ struct Simd : spec::Scalar {
   static F load_bf16(const std::uint16_t* p) { return spec::widen_bf16(*p); }
   static void store_f16(std::uint16_t* p, F v) { *p = spec::narrow_f16(v); }
   static void store_bf16(std::uint16_t* p, F v) { *p = spec::narrow_bf16(v); }
+  static void stream_f16(std::uint16_t* p, F v) { store_f16(p, v); }
+  static void stream_bf16(std::uint16_t* p, F v) { store_bf16(p, v); }
   static F round_f16(F v) { return spec::widen_f16(spec::narrow_f16(v)); }
   static F round_bf16(F v) { return spec::widen_bf16(spec::narrow_bf16(v)); }
 };
