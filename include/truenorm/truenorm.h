@@ -8,8 +8,8 @@
  * Conventions, for every call:
  *   - N is the hidden size (the normalised dimension), M the number of rows. M may be 0; N is at least 1.
  *   - A tensor is a view: pointer, type, shape, strides. The library owns no tensor memory and allocates none per call.
- *   - A zeroed tn_tensor (dtype TN_DTYPE_NONE) is an absent one: an optional operand not given, an output not asked for.
- *     What is not asked for is not computed.
+ *   - A zeroed tn_tensor (dtype TN_DTYPE_NONE) is an absent one: an optional operand not given, an output not asked
+ * for. What is not asked for is not computed.
  *   - Structs start with struct_size, which the caller sets to sizeof; later versions only append fields.
  *     A zeroed struct with struct_size set holds the defaults.
  *   - Every failure is a status, with a sentence in tn_error naming the argument, what it got and what it needs.
@@ -48,8 +48,8 @@ extern "C" {
 typedef int32_t tn_status;
 enum {
   TN_OK = 0,
-  TN_INVALID_ARGUMENT = 1,    /* an argument is wrong; tn_error names it */
-  TN_UNSUPPORTED = 2,         /* a valid request that this build or machine cannot serve (say, no such instruction set) */
+  TN_INVALID_ARGUMENT = 1, /* an argument is wrong; tn_error names it */
+  TN_UNSUPPORTED = 2,      /* a valid request that this build or machine cannot serve (say, no such instruction set) */
   TN_WORKSPACE_TOO_SMALL = 3, /* the scratch passed is smaller than the matching *_workspace call asked for */
   TN_NO_DEVICE = 4,           /* the device named does not exist, or its backend is not in this build */
   TN_OUT_OF_MEMORY = 5,       /* a thread pool could not be made */

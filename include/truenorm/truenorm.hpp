@@ -56,7 +56,8 @@ inline Tensor vector(const void* data, Type type, std::int64_t n) noexcept {
 inline Tensor vector(const float* data, std::int64_t n) noexcept { return vector(data, Type::f32, n); }
 
 // [rows, n] whose rows lie `row_stride` elements apart.
-inline Tensor strided(const void* data, Type type, std::int64_t rows, std::int64_t n, std::int64_t row_stride) noexcept {
+inline Tensor strided(const void* data, Type type, std::int64_t rows, std::int64_t n,
+                      std::int64_t row_stride) noexcept {
   Tensor t = matrix(data, type, rows, n);
   t.strides[0] = row_stride;
   return t;
@@ -122,7 +123,8 @@ class Context {
     }
   }
 
-  // Each throws Error, having written nothing, when an argument is refused, and std::bad_alloc without memory for scratch.
+  // Each throws Error, having written nothing, when an argument is refused, and std::bad_alloc without memory for
+  // scratch.
   void rms_norm(const Forward& call) { forward(TN_RMS_NORM, call); }
   void layer_norm(const Forward& call) { forward(TN_LAYER_NORM, call); }
   void rms_norm_backward(const Backward& call) { backward(TN_RMS_NORM, call); }
@@ -150,9 +152,11 @@ class Context {
   }
 
   void forward(tn_op op, const Forward& c) {
-    const tn_forward_args args{sizeof args, op,       static_cast<tn_rounding>(c.rounding), c.eps, c.offset,
-                               c.in_place,  c.x,      c.residual,                           c.weight, c.bias,
-                               c.y,         c.residual_out, c.mean,                         c.rstd};
+    const tn_forward_args args{sizeof args, op,         static_cast<tn_rounding>(c.rounding),
+                               c.eps,       c.offset,   c.in_place,
+                               c.x,         c.residual, c.weight,
+                               c.bias,      c.y,        c.residual_out,
+                               c.mean,      c.rstd};
     tn_error error{};
     tn_workspace need{};
     check(tn_forward_workspace(&exec_, &args, &need, &error), error);
@@ -160,9 +164,11 @@ class Context {
   }
 
   void backward(tn_op op, const Backward& c) {
-    const tn_backward_args args{sizeof args, op,       static_cast<tn_rounding>(c.rounding), c.x_dtype, c.offset,
-                                c.in_place,  c.dy,     c.ds,                                 c.s,       c.weight,
-                                c.mean,      c.rstd,   c.dx,                                 c.dresidual, c.dweight,
+    const tn_backward_args args{sizeof args, op,          static_cast<tn_rounding>(c.rounding),
+                                c.x_dtype,   c.offset,    c.in_place,
+                                c.dy,        c.ds,        c.s,
+                                c.weight,    c.mean,      c.rstd,
+                                c.dx,        c.dresidual, c.dweight,
                                 c.dbias};
     tn_error error{};
     tn_workspace need{};

@@ -46,7 +46,8 @@ void Checker::matrix(const char* name, const tn_tensor& t, bool required, spec::
   const int last = t.ndim - 1;
   std::int64_t rows = 1;
   for (int d = 0; d <= last; ++d) {
-    if (t.shape[d] < 0) return refuse("%s: got size %" PRId64 " in dimension %d; needs at least 0", name, t.shape[d], d);
+    if (t.shape[d] < 0)
+      return refuse("%s: got size %" PRId64 " in dimension %d; needs at least 0", name, t.shape[d], d);
     if (d < last && __builtin_mul_overflow(rows, t.shape[d], &rows)) {
       return refuse("%s: got a shape of more than 2^63 rows; needs fewer", name);
     }
@@ -58,7 +59,8 @@ void Checker::matrix(const char* name, const tn_tensor& t, bool required, spec::
     n_ = t.shape[last];
   }
   if (t.shape[last] != n_) {
-    return refuse("%s: got hidden size %" PRId64 "; needs %" PRId64 ", as %s has", name, t.shape[last], n_, first_matrix_);
+    return refuse("%s: got hidden size %" PRId64 "; needs %" PRId64 ", as %s has", name, t.shape[last], n_,
+                  first_matrix_);
   }
   if (rows != m_) {
     return refuse("%s: got %" PRId64 " rows; needs %" PRId64 ", as %s has", name, rows, m_, first_matrix_);
@@ -83,8 +85,8 @@ void Checker::matrix(const char* name, const tn_tensor& t, bool required, spec::
   std::int64_t reach = n_;  // elements from the first to past the last
   for (int axis = 0; axis < 2; ++axis) {
     std::int64_t step = 0;
-    if (count[axis] > 1 && (__builtin_mul_overflow(count[axis] - 1, stride[axis], &step) ||
-                            __builtin_add_overflow(reach, step, &reach))) {
+    if (count[axis] > 1 &&
+        (__builtin_mul_overflow(count[axis] - 1, stride[axis], &step) || __builtin_add_overflow(reach, step, &reach))) {
       return refuse("%s: got strides that reach beyond 2^63 elements; needs less", name);
     }
   }
@@ -93,13 +95,18 @@ void Checker::matrix(const char* name, const tn_tensor& t, bool required, spec::
   if (!ok()) return;
 
   // Two axes that are one evenly spaced run of rows are one axis.
-  if (count[1] == 1 || (count[0] > 1 && count[1] > 1 && stride[0] % count[1] == 0 && stride[0] / count[1] == stride[1])) {
+  if (count[1] == 1 ||
+      (count[0] > 1 && count[1] > 1 && stride[0] % count[1] == 0 && stride[0] / count[1] == stride[1])) {
     if (count[1] == 1) stride[1] = stride[0];
     count[1] *= count[0];
     count[0] = 1;
     stride[0] = 0;
   }
-  out = {static_cast<std::byte*>(t.data), static_cast<spec::Type>(t.dtype), true, count[1], stride[1] * size,
+  out = {static_cast<std::byte*>(t.data),
+         static_cast<spec::Type>(t.dtype),
+         true,
+         count[1],
+         stride[1] * size,
          stride[0] * size};
   extent = {static_cast<const char*>(t.data), count[0], count[1], out.outer_stride, out.inner_stride, n_ * size};
 }
@@ -131,7 +138,8 @@ void Checker::memory(std::span<const Named> inputs, std::span<const Named> outpu
   if (!ok() || !need_data_) return;
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     if (rows_overlap(outputs[o].extent)) {
-      return refuse("%s: got strides that make its rows overlap; needs rows apart, since it is written", outputs[o].name);
+      return refuse("%s: got strides that make its rows overlap; needs rows apart, since it is written",
+                    outputs[o].name);
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Permission* permission = nullptr;

@@ -34,7 +34,8 @@ tn_status check_workspace(const tn_workspace* workspace, std::size_t needed, tn_
 tn_status backward_scratch(const spec::BackwardCall& call, const tn_exec& where, std::size_t& bytes, tn_error* error) {
   bytes = cpu::backward_scratch(call, tn_threads_count(where.threads));
   if (bytes == cpu::kTooMuchScratch) {
-    return api::fail(error, TN_UNSUPPORTED, "dweight: got a hidden size of %lld; needs one whose scratch fits in memory",
+    return api::fail(error, TN_UNSUPPORTED,
+                     "dweight: got a hidden size of %lld; needs one whose scratch fits in memory",
                      static_cast<long long>(call.n));
   }
   if (bytes != 0) bytes += kAlignment - 1;

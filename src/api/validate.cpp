@@ -73,7 +73,8 @@ tn_status check_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcep
   return TN_OK;
 }
 
-tn_status check_forward(const tn_forward_args* args, bool need_data, spec::ForwardCall& call, tn_error* error) noexcept {
+tn_status check_forward(const tn_forward_args* args, bool need_data, spec::ForwardCall& call,
+                        tn_error* error) noexcept {
   if (args == nullptr) return fail(error, TN_INVALID_ARGUMENT, "args: got NULL; needs tn_forward_args");
   if (const tn_status s = check_struct("args", args->struct_size, sizeof *args, error); s != TN_OK) return s;
   const tn_forward_args& a = *args;
@@ -94,8 +95,7 @@ tn_status check_forward(const tn_forward_args* args, bool need_data, spec::Forwa
   if (!absent(a.residual_out) && absent(a.residual)) {
     check.refuse("residual_out: asked for without residual; needs residual, or no residual_out");
   }
-  if (absent(a.y) && absent(a.residual_out) && absent(a.mean) &&
-      absent(a.rstd)) {
+  if (absent(a.y) && absent(a.residual_out) && absent(a.mean) && absent(a.rstd)) {
     check.refuse("y: no output is asked for; needs at least one of y, residual_out, mean, rstd");
   }
 
@@ -122,7 +122,7 @@ tn_status check_forward(const tn_forward_args* args, bool need_data, spec::Forwa
 }
 
 tn_status check_backward(const tn_backward_args* args, bool need_data, spec::BackwardCall& call,
-                        tn_error* error) noexcept {
+                         tn_error* error) noexcept {
   if (args == nullptr) return fail(error, TN_INVALID_ARGUMENT, "args: got NULL; needs tn_backward_args");
   if (const tn_status s = check_struct("args", args->struct_size, sizeof *args, error); s != TN_OK) return s;
   const tn_backward_args& a = *args;
@@ -149,15 +149,16 @@ tn_status check_backward(const tn_backward_args* args, bool need_data, spec::Bac
   if (!absent(a.dweight) && absent(a.weight)) {
     check.refuse("dweight: asked for without weight; needs the forward's weight");
   }
-  if (absent(a.dx) && absent(a.dresidual) && absent(a.dweight) &&
-      absent(a.dbias)) {
+  if (absent(a.dx) && absent(a.dresidual) && absent(a.dweight) && absent(a.dbias)) {
     check.refuse("dx: no output is asked for; needs at least one of dx, dresidual, dweight, dbias");
   }
 
-  const Named inputs[] = {{"dy", a.dy, dy}, {"ds", a.ds, ds}, {"s", a.s, s}, {"weight", a.weight, weight},
+  const Named inputs[] = {{"dy", a.dy, dy},       {"ds", a.ds, ds},      {"s", a.s, s}, {"weight", a.weight, weight},
                           {"mean", a.mean, mean}, {"rstd", a.rstd, rstd}};
-  const Named outputs[] = {
-      {"dx", a.dx, dx}, {"dresidual", a.dresidual, dresidual}, {"dweight", a.dweight, dweight}, {"dbias", a.dbias, dbias}};
+  const Named outputs[] = {{"dx", a.dx, dx},
+                           {"dresidual", a.dresidual, dresidual},
+                           {"dweight", a.dweight, dweight},
+                           {"dbias", a.dbias, dbias}};
   const Permission permissions[] = {{0, 0, TN_DX_OVER_DY, "TN_DX_OVER_DY"},
                                     {0, 1, TN_DX_OVER_DS, "TN_DX_OVER_DS"},
                                     {0, 2, TN_DX_OVER_X, "TN_DX_OVER_X"},

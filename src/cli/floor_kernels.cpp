@@ -90,14 +90,10 @@ Kernel kernel_with(size_t writes) {
 template <bool Streaming>
 Kernel kernel_with(size_t reads, size_t writes) {
   switch (reads) {
-    case 1:
-      return kernel_with<1, Streaming>(writes);
-    case 2:
-      return kernel_with<2, Streaming>(writes);
-    case 3:
-      return kernel_with<3, Streaming>(writes);
-    default:
-      return kernel_with<4, Streaming>(writes);
+    case 1: return kernel_with<1, Streaming>(writes);
+    case 2: return kernel_with<2, Streaming>(writes);
+    case 3: return kernel_with<3, Streaming>(writes);
+    default: return kernel_with<4, Streaming>(writes);
   }
 }
 

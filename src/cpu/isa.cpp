@@ -29,8 +29,7 @@ bool isa_available(tn_isa isa) noexcept {
     case TN_ISA_SCALAR: return true;
 #if defined(__x86_64__)
     // These built-ins also ask the operating system whether it saves the registers.
-    case TN_ISA_AVX2:
-      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c();
+    case TN_ISA_AVX2: return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c();
     case TN_ISA_AVX512:
       return isa_available(TN_ISA_AVX2) && __builtin_cpu_supports("avx512f") != 0 &&
              __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&

@@ -23,7 +23,8 @@ TN_FN float fma_emulated(float a, float b, float c) {
   return static_cast<float>(__builtin_bit_cast(double, bits));
 }
 
-// The square root in constant expressions: Newton's iteration in FP64, whose last-bit error cannot move the FP32 result.
+// The square root in constant expressions: Newton's iteration in FP64, whose last-bit error cannot move the FP32
+// result.
 TN_FN float sqrt_emulated(float v) {
   if (!(v > 0.0f) || v > 0x1.fffffep127f) return v >= 0.0f ? v : float_of(0x7fc00000u);
   const auto x = static_cast<double>(v);
@@ -46,7 +47,9 @@ struct Scalar {
   static TN_FN F sub(F a, F b) { return a - b; }
   static TN_FN F mul(F a, F b) { return a * b; }
   static TN_FN F div(F a, F b) { return a / b; }
-  static TN_FN F fma(F a, F b, F c) { return std::is_constant_evaluated() ? fma_emulated(a, b, c) : __builtin_fmaf(a, b, c); }
+  static TN_FN F fma(F a, F b, F c) {
+    return std::is_constant_evaluated() ? fma_emulated(a, b, c) : __builtin_fmaf(a, b, c);
+  }
   static TN_FN F sqrt(F a) { return std::is_constant_evaluated() ? sqrt_emulated(a) : __builtin_sqrtf(a); }
 #endif
 };

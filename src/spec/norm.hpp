@@ -55,8 +55,8 @@ struct Elements {
 // Row formulas. n is N converted to FP32 (nearest even).
 
 // 1 / sqrt(mean_square + eps). The quotient of a rounded root is up to one and a half units off; one step of Newton's
-// iteration on 1/r^2, its residual 1 - r^2 v exact to FP32, brings it within about half a unit. It serves every element of
-// the row, and its error is common to them all. Where v is zero or infinite the step is not a number, and r stands.
+// iteration on 1/r^2, its residual 1 - r^2 v exact to FP32, brings it within about half a unit. It serves every element
+// of the row, and its error is common to them all. Where v is zero or infinite the step is not a number, and r stands.
 TN_FN float rstd_of(float mean_square, float eps) {
   const float v = Scalar::add(mean_square, eps);
   const float r = Scalar::div(1.0f, Scalar::sqrt(v));

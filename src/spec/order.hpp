@@ -4,8 +4,8 @@
 // sum their pairs in a neighbour-first balanced tree; block sums are summed in a neighbour-first balanced tree.
 //
 // Down the rows, for the weight gradients: row r belongs to strip r mod strips(N); a strip adds its rows in order,
-// starting from +0; strips are summed in a neighbour-first balanced tree, and +0 is added, so that a zero sum is +0 and it
-// matters nowhere whether strips without rows, which count as +0, were really added.
+// starting from +0; strips are summed in a neighbour-first balanced tree, and +0 is added, so that a zero sum is +0 and
+// it matters nowhere whether strips without rows, which count as +0, were really added.
 #pragma once
 
 #include "spec/config.hpp"

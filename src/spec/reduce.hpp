@@ -38,8 +38,8 @@ class TreeSum {
     ++count_;
   }
 
-  // The sum, +0 where it is zero. Adding a missing +0 anywhere in the tree could only turn a -0 into +0, so with this last
-  // addition it makes no difference where, or how often, that is done.
+  // The sum, +0 where it is zero. Adding a missing +0 anywhere in the tree could only turn a -0 into +0, so with this
+  // last addition it makes no difference where, or how often, that is done.
   TN_FN float finish() const {
     float sum = 0.0f;
     bool first = true;

@@ -22,7 +22,8 @@ TN_FN std::uint16_t narrow_bf16(float v) {
 TN_FN float widen_f16(std::uint16_t h) {
   const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
   const std::uint32_t magnitude = h & 0x7fffu;
-  if (magnitude >= 0x7c00u) return float_of(sign | 0x7f800000u | ((magnitude & 0x03ffu) << 13) | (magnitude > 0x7c00u ? 0x00400000u : 0u));
+  if (magnitude >= 0x7c00u)
+    return float_of(sign | 0x7f800000u | ((magnitude & 0x03ffu) << 13) | (magnitude > 0x7c00u ? 0x00400000u : 0u));
   if (magnitude >= 0x0400u) return float_of(sign | ((magnitude + (112u << 10)) << 13));
   // Subnormal: magnitude * 2^-24, exact in FP32.
   return float_of(sign | bits_of(static_cast<float>(magnitude) * 0x1p-24f));

@@ -57,7 +57,8 @@ class Strips {
 
   Row total(std::size_t n) const {
     Row result(n);
-    for (std::size_t c = 0; c < n; ++c) result[c] = spec::Scalar::add(tree(0, static_cast<std::size_t>(count_), c), 0.0f);
+    for (std::size_t c = 0; c < n; ++c)
+      result[c] = spec::Scalar::add(tree(0, static_cast<std::size_t>(count_), c), 0.0f);
     return result;
   }
 

@@ -92,7 +92,8 @@ inline void backward_outputs(const BackwardRow& row, const std::byte* ds, std::b
   if (ds != nullptr) addend = load_block(p.ds.type, ds + column * size_of(p.ds.type), n, size, dsb.v);
 
   std::byte* const dx_block = dx != nullptr ? dx + column * size_of(p.dx.type) : nullptr;
-  // With both outputs the results stay in the buffer: dx may lie over an input that dresidual's store does not wait for.
+  // With both outputs the results stay in the buffer: dx may lie over an input that dresidual's store does not wait
+  // for.
   const bool direct = dx != nullptr && dresidual == nullptr;
   float* result = direct ? result_block(p.dx.type, dx_block, n, size, p.stream, out.v) : out.v;
   const Simd::F mean = Simd::set(row.mean), rstd = Simd::set(row.rstd);
@@ -173,8 +174,8 @@ inline void backward_rows(const BackwardPlan& p, std::int64_t row_begin, std::in
   if (p.stream) Simd::fence();
 }
 
-// `count` rows of `columns` floats, summed into the first in the neighbour-first balanced tree. A missing neighbour counts
-// as +0: combine() adds that once, at the end.
+// `count` rows of `columns` floats, summed into the first in the neighbour-first balanced tree. A missing neighbour
+// counts as +0: combine() adds that once, at the end.
 inline void fold(float* base, std::int64_t stride, std::int64_t count, std::int64_t columns) {
   for (; count > 1; count = (count + 1) / 2) {
     for (std::int64_t i = 0; 2 * i < count; ++i) {

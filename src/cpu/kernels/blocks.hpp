@@ -95,8 +95,8 @@ inline void finish_block(Type type, std::byte* dst, std::int64_t n, const float*
   if (reinterpret_cast<const std::byte*>(result) != dst) narrow(type, dst, n, result, stream);
 }
 
-// Asks for the same block of the row that comes next, so that it travels while this one is computed and stored. `row` may
-// be null.
+// Asks for the same block of the row that comes next, so that it travels while this one is computed and stored. `row`
+// may be null.
 inline void prefetch_block(Type type, const std::byte* row, std::int64_t column, std::int64_t n) {
   if (row == nullptr) return;
   const std::byte* const begin = row + column * size_of(type);
@@ -129,7 +129,8 @@ inline const float* weight_block(const Vec& weight, float offset, std::int64_t c
   return buffer;
 }
 
-// ---- Sums of a block, in the published tree. `terms(i)` gives the vectors at elements i .. i + 2 * width - 1 as pairs.
+// ---- Sums of a block, in the published tree. `terms(i)` gives the vectors at elements i .. i + 2 * width - 1 as
+// pairs.
 
 // Depth-first, so that few registers are live. `Leaves` is a power of two: vectors of pair sums below this node.
 template <int Leaves, class PairTerms>

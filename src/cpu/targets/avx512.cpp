@@ -34,9 +34,9 @@ struct Simd {
     return _mm512_permutex2var_ps(a, index, b);
   }
   static float tree(F v) {
-    v = add(v, _mm512_permute_ps(v, 0xb1));            // neighbours
-    v = add(v, _mm512_permute_ps(v, 0x4e));            // pairs
-    v = add(v, _mm512_shuffle_f32x4(v, v, 0xb1));      // quarters
+    v = add(v, _mm512_permute_ps(v, 0xb1));        // neighbours
+    v = add(v, _mm512_permute_ps(v, 0x4e));        // pairs
+    v = add(v, _mm512_shuffle_f32x4(v, v, 0xb1));  // quarters
     return _mm_cvtss_f32(_mm512_castps512_ps128(add(v, _mm512_shuffle_f32x4(v, v, 0x4e))));
   }
 

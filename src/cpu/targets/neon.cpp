@@ -46,9 +46,7 @@ struct Simd {
   }
   static void store_bf16(std::uint16_t* p, F v) { vst1_u16(p, vshrn_n_u32(rounded_bf16(v), 16)); }
   static void stream_bf16(std::uint16_t* p, F v) { store_bf16(p, v); }
-  static F round_bf16(F v) {
-    return vreinterpretq_f32_u32(vandq_u32(rounded_bf16(v), vdupq_n_u32(0xffff0000u)));
-  }
+  static F round_bf16(F v) { return vreinterpretq_f32_u32(vandq_u32(rounded_bf16(v), vdupq_n_u32(0xffff0000u))); }
 };
 
 #include "cpu/targets/body.inc"
