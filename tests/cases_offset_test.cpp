@@ -1,6 +1,7 @@
 // Faults of published libraries: the offset and the order of casts.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "support/call.hpp"
@@ -85,13 +86,20 @@ TEST_F(Cases_OffsetAndCastOrder, ZeroWeightUnderOffsetOneIsTheNormalisedValue) {
   }
 }
 
-// A weight of -0 under offset 0 acts as (-0) + 0 = +0, as it does under any other path.
+// An offset of zero, of either sign, is none: a weight of -0 keeps its sign, on every path.
 TEST_F(Cases_OffsetAndCastOrder, NegativeZeroWeightWithoutOffset) {
   tn_forward_args f = forward_args(TN_RMS_NORM);
   f.x = normal(TN_F32, 2, kN);
   f.weight = weights(TN_BF16, kN, -0.0f);
   f.y = arena.matrix(TN_F32, 2, kN);
-  check(arena, f);
+  for (const float offset : {0.0f, -0.0f}) {
+    f.offset = offset;
+    check(arena, f);
+    for (std::int64_t c = 0; c < kN; ++c) {
+      // x * -0; where that is +0, adding the absent bias, -0, leaves it.
+      ASSERT_EQ(std::signbit(value_at(f.y, 0, c)), !std::signbit(value_at(f.x, 0, c)));
+    }
+  }
 }
 
 TEST_F(Cases_OffsetAndCastOrder, RoundingModeDoesNotDependOnTheSize) {

@@ -217,6 +217,23 @@ TEST(Spec_Sqrt, AnyPattern) {
   }
 }
 
+// Within 0.51 units of the exact reciprocal root: the IEEE quotient of the IEEE root alone is up to 1.5 away.
+TEST(Spec_Rstd, IsCorrectedToAboutHalfAUnit) {
+  Rng rng(9);
+  double worst = 0;
+  for (std::int64_t i = 0; i < scaled(1'000'000); ++i) {
+    const float v = float_of(0x01000000u + static_cast<std::uint32_t>(rng.next()) % 0x7e000000u);
+    const double exact = 1.0 / std::sqrt(static_cast<double>(v));
+    const double unit = std::ldexp(1.0, std::ilogb(exact) - 23);
+    worst = std::max(worst, std::abs(static_cast<double>(spec::rstd_of(v, 0.0f)) - exact) / unit);
+  }
+  EXPECT_LT(worst, 0.51);
+  EXPECT_EQ(spec::rstd_of(0.0f, 0.0f), INFINITY);
+  EXPECT_EQ(spec::rstd_of(INFINITY, 1.0f), 0.0f);
+  EXPECT_TRUE(std::isnan(spec::rstd_of(NAN, 1.0f)));
+  EXPECT_EQ(spec::rstd_of(0.0f, 4.0f), 0.5f);
+}
+
 // ---- Sums
 
 // The published tree as a recursion over values padded with +0 to a power of two, then one +0.
@@ -310,6 +327,7 @@ static_assert(spec::widen_f16(spec::narrow_f16(0x1p-24f)) == 0x1p-24f);
 static_assert(spec::widen_bf16(spec::narrow_bf16(1.00390625f)) == 1.0f);
 static_assert(spec::round_to(spec::Type::bf16, 1.01171875f) == 1.015625f);
 static_assert(Elements::effective_weight(0.00390625f, 1.0f) == 1.00390625f);
+static_assert(bits_of(Elements::effective_weight(-0.0f, spec::effective_offset(0.0f))) == 0x80000000u);
 static_assert(Elements::output(3.0f, 2.0f, 0.5f) == 6.5f);
 static_assert(Elements::grad_rms(1.0f, 2.0f, 3.0f, -0.5f, 4.0f, 0.25f) == 2.25f);
 static_assert(Elements::grad_layer(1.0f, 2.0f, 3.0f, -0.5f, 1.0f, 4.0f, 0.25f) == -1.75f);

@@ -16,6 +16,7 @@ tn_status fail(tn_error* error, tn_status status, const char* format, ...) noexc
   if (error != nullptr) {
     std::va_list arguments;
     va_start(arguments, format);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start above is not seen through
     std::vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
   }

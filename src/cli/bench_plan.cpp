@@ -129,6 +129,7 @@ BenchShape parse_shape(std::string_view text, std::string_view option) {
 BenchPlan plan_bench(const BenchOptions& options) {
   BenchPlan plan;
   std::vector<std::string> ops;
+  ops.reserve(std::size(kBenchOps));
   for (const BenchOp& op : kBenchOps) ops.emplace_back(op.name);
   plan.ops = parse_all<BenchOp>(options.ops, ops, parse_op);
   plan.directions = parse_all<Direction>(options.directions, {"forward", "backward", "frozen"}, parse_direction);

@@ -37,7 +37,7 @@ inline constexpr std::array<BenchOp, 4> kBenchOps{{{"rms_norm", TN_RMS_NORM, fal
 struct Traffic {
   int reads;
   int writes;
-  friend auto operator<=>(const Traffic&, const Traffic&) = default;
+  friend auto operator<=>(const Traffic&, const Traffic&) = default;  // NOLINT(modernize-use-nullptr): its own `<=> 0`
 };
 Traffic traffic(const BenchOp& op, Direction direction);
 

@@ -33,29 +33,24 @@ struct BackwardRow {
   }
 };
 
-// A block's part of the row's sums, and its terms of the weight gradients.
-template <bool kLayer>
+// A block's part of the row's sums, and its terms of the weight gradients, from one reading of the block.
+// Elements past the row's end add zeros: dy is +0 there. (Where the mean is not finite they may add a NaN, to sums that
+// are NaN already.)
+template <bool kLayer, bool kWeightGradient>
 inline void backward_sums(const BackwardRow& row, const StripSums& strip, spec::TreeSum& sum_slope,
                           spec::TreeSum& sum_shift, std::int64_t column, std::int64_t n, std::int64_t size) {
   const BackwardPlan& p = row.p;
-  Buffer dyb, sb, wb, tb;
+  Buffer dyb, sb, wb;
   const float* dy = row.dy_block(column, n, size, dyb.v);
   const float* s = row.s_block(column, n, size, sb.v);
+  const float* w = weight_block(p.weight, p.offset, column, n, size, wb.v);
   const Simd::F mean = Simd::set(row.mean), rstd = Simd::set(row.rstd);
   const auto centred = [&](std::int64_t i) {
     if constexpr (kLayer) return Elements::centred(Simd::load(s + i), mean);
     return Simd::load(s + i);
   };
-
-  float* const dweight = strip.dweight != nullptr ? strip.dweight + column : nullptr;
-  for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
-    const Simd::F t = Elements::product(Simd::load(dy + i), centred(i));
-    Simd::store(tb.v + i, t);
-    if (dweight != nullptr && !p.round_xhat) {
-      Simd::store(dweight + i, Elements::grad_weight(Simd::load(dweight + i), t, rstd));
-    }
-  }
-  if (dweight != nullptr && p.round_xhat) {
+  if (kWeightGradient && p.round_xhat) {
+    float* const dweight = strip.dweight + column;
     for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
       const Simd::F xhat = rounded_to(p.xhat_type, Elements::normalised(centred(i), rstd));
       Simd::store(dweight + i, Elements::grad_weight_llama(Simd::load(dweight + i), Simd::load(dy + i), xhat));
@@ -67,15 +62,28 @@ inline void backward_sums(const BackwardRow& row, const StripSums& strip, spec::
       Simd::store(dbias + i, Elements::grad_bias(Simd::load(dbias + i), Simd::load(dy + i)));
     }
   }
-  if (!p.dx.present && !p.dresidual.present) return;
-  for (std::int64_t i = n; i < size; ++i) tb.v[i] = 0.0f;  // missing elements are +0, not 0 * (0 - mean)
-  if (!p.weight.present) {
-    sum_slope.push(sum_of(tb.v, size));
-    if constexpr (kLayer) sum_shift.push(sum_of(dy, size));
+  float* const dweight = kWeightGradient && !p.round_xhat ? strip.dweight + column : nullptr;
+  const auto product = [&](std::int64_t i) {
+    const Simd::F t = Elements::product(Simd::load(dy + i), centred(i));
+    if (kWeightGradient && dweight != nullptr) {
+      Simd::store(dweight + i, Elements::grad_weight(Simd::load(dweight + i), t, rstd));
+    }
+    return t;
+  };
+  const auto terms = [&](std::int64_t i) {
+    const std::int64_t j = i + Simd::kWidth;
+    const Simd::F t0 = product(i), t1 = product(j);
+    const Pairs t(t0, t1), wp(Simd::load(w + i), Simd::load(w + j));
+    if constexpr (kLayer) {
+      return Sums<2>{{products(t, wp), products(Pairs(Simd::load(dy + i), Simd::load(dy + j)), wp)}};
+    } else {
+      return Sums<1>{{products(t, wp)}};
+    }
+  };
+  if constexpr (kLayer) {
+    push_block<2>(size, terms, {&sum_slope, &sum_shift});
   } else {
-    const float* w = weight_block(p.weight, p.offset, column, n, size, wb.v);
-    sum_slope.push(sum_of_products(tb.v, w, size));
-    if constexpr (kLayer) sum_shift.push(sum_of_products(dy, w, size));
+    push_block<1>(size, terms, {&sum_slope});
   }
 }
 
@@ -92,11 +100,7 @@ inline void backward_outputs(const BackwardRow& row, const std::byte* ds, std::b
   if (ds != nullptr) addend = load_block(p.ds.type, ds + column * size_of(p.ds.type), n, size, dsb.v);
 
   std::byte* const dx_block = dx != nullptr ? dx + column * size_of(p.dx.type) : nullptr;
-  // With both outputs the results stay in the buffer: dx may lie over an input that dresidual's store does not wait
-  // for.
-  const bool direct = dx != nullptr && dresidual == nullptr;
-  float* result = direct ? result_block(p.dx.type, dx_block, n, size, p.stream, out.v) : out.v;
-  const Simd::F mean = Simd::set(row.mean), rstd = Simd::set(row.rstd);
+  const Simd::F mean = Simd::set(row.mean), rstd = Simd::set(row.rstd), none = Simd::set(spec::kNoAddend);
   const Simd::F minus_slope = Simd::set(row.minus_slope), shift = Simd::set(row.shift);
   const auto compute = [&](std::int64_t i, Simd::F d) {
     const Simd::F g = Simd::load(dy + i), v = Simd::load(s + i), wi = Simd::load(w + i);
@@ -106,15 +110,22 @@ inline void backward_outputs(const BackwardRow& row, const std::byte* ds, std::b
       return Elements::grad_rms(g, wi, v, minus_slope, rstd, d);
     }
   };
-  if (addend != nullptr) {
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(result + i, compute(i, Simd::load(addend + i)));
-  } else {
-    const Simd::F none = Simd::set(spec::kNoAddend);
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(result + i, compute(i, none));
+  if (dx_block != nullptr && dresidual == nullptr) {
+    if (addend != nullptr) {
+      store_block(p.dx.type, dx_block, n, size, p.stream, out.v,
+                  [&](std::int64_t i) { return compute(i, Simd::load(addend + i)); });
+    } else {
+      store_block(p.dx.type, dx_block, n, size, p.stream, out.v, [&](std::int64_t i) { return compute(i, none); });
+    }
+    return;
   }
-  if (dx_block != nullptr) finish_block(p.dx.type, dx_block, n, result, p.stream);
+  // With both outputs the results wait in the buffer: dx may lie over an input of dresidual's.
+  for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
+    Simd::store(out.v + i, compute(i, addend != nullptr ? Simd::load(addend + i) : none));
+  }
+  if (dx_block != nullptr) narrow(p.dx.type, dx_block, n, out.v, p.stream);
   if (dresidual != nullptr) {
-    narrow(p.dresidual.type, dresidual + column * size_of(p.dresidual.type), n, result, p.stream);
+    narrow(p.dresidual.type, dresidual + column * size_of(p.dresidual.type), n, out.v, p.stream);
   }
 }
 
@@ -123,7 +134,11 @@ inline void backward_row(const BackwardPlan& p, std::int64_t r, std::int64_t nex
   BackwardRow row(p, r);
   spec::TreeSum sum_slope, sum_shift;
   for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
-    backward_sums<kLayer>(row, strip, sum_slope, sum_shift, column, n, size);
+    if (strip.dweight != nullptr) {
+      backward_sums<kLayer, true>(row, strip, sum_slope, sum_shift, column, n, size);
+    } else {
+      backward_sums<kLayer, false>(row, strip, sum_slope, sum_shift, column, n, size);
+    }
   });
   if (!p.dx.present && !p.dresidual.present) return;
   const auto n_float = static_cast<float>(p.n);

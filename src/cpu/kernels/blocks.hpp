@@ -4,7 +4,7 @@
 // A block shorter than 256 (a row's last) is padded with zeros to the next power of two, at least kMinBlock. Its tree
 // then lacks only levels that would add +0, which reduce.hpp's TreeSum does once at the end.
 
-constexpr std::int64_t kMinBlock = 32;
+inline constexpr std::int64_t kMinBlock = 32;
 
 inline std::int64_t padded_size(std::int64_t n) {
   std::int64_t size = kMinBlock;
@@ -86,13 +86,37 @@ inline void narrow(Type type, std::byte* dst, std::int64_t n, const float* src, 
   }
 }
 
-// Where a block's FP32 results may be computed: straight into an FP32 output when it is whole, else in `buffer`, from
-// where finish_block stores them.
-inline float* result_block(Type type, std::byte* dst, std::int64_t n, std::int64_t size, bool stream, float* buffer) {
-  return type == Type::f32 && n == size && !stream ? reinterpret_cast<float*>(dst) : buffer;
-}
-inline void finish_block(Type type, std::byte* dst, std::int64_t n, const float* result, bool stream) {
-  if (reinterpret_cast<const std::byte*>(result) != dst) narrow(type, dst, n, result, stream);
+// Computes a block's results, `compute(i)` giving the vector at element i, and stores them as `type`. A whole block
+// goes straight to memory, past the caches with `stream` where the address allows; another by way of `buffer`.
+template <class Compute>
+[[gnu::always_inline]] inline void store_block(Type type, std::byte* dst, std::int64_t n, std::int64_t size,
+                                               bool stream, float* buffer, const Compute& compute) {
+  const bool past_caches = stream && Simd::can_stream(dst);
+  if (n < size) {
+    for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(buffer + i, compute(i));
+    narrow(type, dst, n, buffer, stream);
+  } else if (type == Type::f32) {
+    auto* p = reinterpret_cast<float*>(dst);
+    if (past_caches) {
+      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::stream(p + i, compute(i));
+    } else {
+      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(p + i, compute(i));
+    }
+  } else if (type == Type::bf16) {
+    auto* p = reinterpret_cast<std::uint16_t*>(dst);
+    if (past_caches) {
+      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::stream_bf16(p + i, compute(i));
+    } else {
+      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store_bf16(p + i, compute(i));
+    }
+  } else {
+    auto* p = reinterpret_cast<std::uint16_t*>(dst);
+    if (past_caches) {
+      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::stream_f16(p + i, compute(i));
+    } else {
+      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store_f16(p + i, compute(i));
+    }
+  }
 }
 
 // Asks for the same block of the row that comes next, so that it travels while this one is computed and stored. `row`
@@ -129,60 +153,70 @@ inline const float* weight_block(const Vec& weight, float offset, std::int64_t c
   return buffer;
 }
 
-// ---- Sums of a block, in the published tree. `terms(i)` gives the vectors at elements i .. i + 2 * width - 1 as
-// pairs.
+// ---- Sums of a block, in the published tree; several at once where they share their loads.
 
-// Depth-first, so that few registers are live. `Leaves` is a power of two: vectors of pair sums below this node.
-template <int Leaves, class PairTerms>
-[[gnu::always_inline]] inline Simd::F tree_node(const PairTerms& terms, std::int64_t first) {
+template <int V>
+struct Sums {
+  Simd::F v[V];
+};
+
+// The tree over `Leaves` (a power of two) vectors of pair sums. terms(i) gives those of elements i .. i + 2 * width
+// - 1. Depth-first, so that few registers are live.
+template <int V, int Leaves, class PairTerms>
+[[gnu::always_inline]] inline Sums<V> tree_node(const PairTerms& terms, std::int64_t first) {
   if constexpr (Leaves == 1) {
     return terms(first);
   } else {
-    const Simd::F left = tree_node<Leaves / 2>(terms, first);
-    const Simd::F right = tree_node<Leaves / 2>(terms, first + Leaves * Simd::kWidth);
-    return Simd::add(Simd::evens(left, right), Simd::odds(left, right));
+    const Sums<V> left = tree_node<V, Leaves / 2>(terms, first);
+    const Sums<V> right = tree_node<V, Leaves / 2>(terms, first + Leaves * Simd::kWidth);
+    Sums<V> sum;
+    for (int k = 0; k < V; ++k) {
+      sum.v[k] = Simd::add(Simd::evens(left.v[k], right.v[k]), Simd::odds(left.v[k], right.v[k]));
+    }
+    return sum;
   }
 }
 
-template <int Size, class PairTerms>
-[[gnu::always_inline]] inline float tree_of(const PairTerms& terms) {
-  constexpr int kLeaves = Size / (2 * Simd::kWidth);
-  return Simd::tree(tree_node<kLeaves>(terms, 0));
+template <int V, int Size, class PairTerms>
+[[gnu::always_inline]] inline void tree_of(const PairTerms& terms, spec::TreeSum* const (&sums)[V]) {
+  const Sums<V> block = tree_node<V, Size / (2 * Simd::kWidth)>(terms, 0);
+  for (int k = 0; k < V; ++k) sums[k]->push(Simd::tree(block.v[k]));
 }
 
-template <class PairTerms>
-[[gnu::always_inline]] inline float block_tree(std::int64_t size, const PairTerms& terms) {
+// Pushes the block's V sums.
+template <int V, class PairTerms>
+[[gnu::always_inline]] inline void push_block(std::int64_t size, const PairTerms& terms,
+                                              spec::TreeSum* const (&sums)[V]) {
   switch (size) {
-    case 32: return tree_of<32>(terms);
-    case 64: return tree_of<64>(terms);
-    case 128: return tree_of<128>(terms);
-    default: return tree_of<256>(terms);
+    case 32: return tree_of<V, 32>(terms, sums);
+    case 64: return tree_of<V, 64>(terms, sums);
+    case 128: return tree_of<V, 128>(terms, sums);
+    default: return tree_of<V, 256>(terms, sums);
   }
 }
 
-// sum(a * b)
-inline float sum_of_products(const float* a, const float* b, std::int64_t size) {
-  return block_tree(size, [a, b](std::int64_t i) {
-    const Simd::F a0 = Simd::load(a + i), a1 = Simd::load(a + i + Simd::kWidth);
-    const Simd::F b0 = Simd::load(b + i), b1 = Simd::load(b + i + Simd::kWidth);
-    return spec::pair_of_products<Simd>(Simd::evens(a0, a1), Simd::evens(b0, b1), Simd::odds(a0, a1),
-                                        Simd::odds(b0, b1));
-  });
+// Two vectors of neighbouring elements as their even and odd ones: a pair in each place.
+struct Pairs {
+  Simd::F even, odd;
+  Pairs(Simd::F a0, Simd::F a1) : even(Simd::evens(a0, a1)), odd(Simd::odds(a0, a1)) {}
+};
+inline Simd::F products(const Pairs& a, const Pairs& b) {
+  return spec::pair_of_products<Simd>(a.even, b.even, a.odd, b.odd);
+}
+// A pair of products with 1 is a sum: fma(a1, 1, a0 * 1) = a1 + a0.
+inline Simd::F plain(const Pairs& a) { return Simd::add(a.odd, a.even); }
+
+inline void push_squares(const float* a, std::int64_t size, spec::TreeSum& sum) {
+  const auto terms = [a](std::int64_t i) {
+    const Pairs p(Simd::load(a + i), Simd::load(a + i + Simd::kWidth));
+    return Sums<1>{{products(p, p)}};
+  };
+  push_block<1>(size, terms, {&sum});
 }
 
-// sum(a^2)
-inline float sum_of_squares(const float* a, std::int64_t size) {
-  return block_tree(size, [a](std::int64_t i) {
-    const Simd::F a0 = Simd::load(a + i), a1 = Simd::load(a + i + Simd::kWidth);
-    const Simd::F even = Simd::evens(a0, a1), odd = Simd::odds(a0, a1);
-    return spec::pair_of_products<Simd>(even, even, odd, odd);
-  });
-}
-
-// sum(a): the pair with b = 1 is a1 + a0.
-inline float sum_of(const float* a, std::int64_t size) {
-  return block_tree(size, [a](std::int64_t i) {
-    const Simd::F a0 = Simd::load(a + i), a1 = Simd::load(a + i + Simd::kWidth);
-    return Simd::add(Simd::odds(a0, a1), Simd::evens(a0, a1));
-  });
+inline void push_plain(const float* a, std::int64_t size, spec::TreeSum& sum) {
+  const auto terms = [a](std::int64_t i) {
+    return Sums<1>{{plain(Pairs(Simd::load(a + i), Simd::load(a + i + Simd::kWidth)))}};
+  };
+  push_block<1>(size, terms, {&sum});
 }

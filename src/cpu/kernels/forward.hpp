@@ -2,7 +2,7 @@
 //
 // A row is read from memory once; its second and third pass find it in the cache, as FP32 in `cache` where it fits.
 
-constexpr std::int64_t kCachedRow = 4096;
+inline constexpr std::int64_t kCachedRow = 4096;
 
 // The blocks of one row of s. The first pass adds the residual, rounds and stores s; later passes read s as stored.
 struct ForwardRow {
@@ -46,15 +46,33 @@ template <class Visit>
   }
 }
 
+// d = s - mean over one block: sum(d) and sum(d^2).
+inline void push_centred(const float* s, float mean, std::int64_t n, std::int64_t size, spec::TreeSum& sum_d,
+                         spec::TreeSum& sum_d2) {
+  Buffer d;
+  if (n < size) {  // missing elements are +0, not -mean
+    for (std::int64_t i = 0; i < n; ++i) d.v[i] = spec::Elements<spec::Scalar>::centred(s[i], mean);
+    for (std::int64_t i = n; i < size; ++i) d.v[i] = 0.0f;
+    s = d.v;
+    mean = 0.0f;
+  }
+  const Simd::F vmean = Simd::set(mean);
+  const auto terms = [s, vmean](std::int64_t i) {
+    const Pairs p(Elements::centred(Simd::load(s + i), vmean),
+                  Elements::centred(Simd::load(s + i + Simd::kWidth), vmean));
+    return Sums<2>{{plain(p), products(p, p)}};
+  };
+  push_block<2>(size, terms, {&sum_d, &sum_d2});
+}
+
 // One block of y from one block of s.
 template <bool kLayer>
 inline void forward_output(const ForwardPlan& p, float mean, float rstd, const float* s, std::byte* y,
                            std::int64_t column, std::int64_t n, std::int64_t size) {
   Buffer wb, bb, yb;
-  const Simd::F vmean = Simd::set(mean), vrstd = Simd::set(rstd);
+  const Simd::F vmean = Simd::set(mean), vrstd = Simd::set(rstd), none = Simd::set(spec::kNoAddend);
   const float* w = weight_block(p.weight, p.offset, column, n, size, wb.v);
-  std::byte* dst = y + column * size_of(p.y.type);
-  float* out = result_block(p.y.type, dst, n, size, p.stream, yb.v);
+  std::byte* const dst = y + column * size_of(p.y.type);
   const float* b = nullptr;
   if (p.bias.present) b = load_block(p.bias.type, p.bias.data + column * size_of(p.bias.type), n, size, bb.v);
 
@@ -63,23 +81,18 @@ inline void forward_output(const ForwardPlan& p, float mean, float rstd, const f
     if constexpr (kLayer) v = Elements::centred(v, vmean);
     return Elements::normalised(v, vrstd);
   };
-  if (b != nullptr) {
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
-      Simd::F v = xhat(i);
-      if (p.round_xhat) v = rounded_to(p.xhat_type, v);
-      Simd::store(out + i, Elements::output(v, Simd::load(w + i), Simd::load(b + i)));
-    }
-  } else if (p.round_xhat) {
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
-      const Simd::F v = rounded_to(p.xhat_type, xhat(i));
-      Simd::store(out + i, Elements::output(v, Simd::load(w + i), Simd::set(spec::kNoAddend)));
-    }
+  if (p.round_xhat) {
+    store_block(p.y.type, dst, n, size, p.stream, yb.v, [&](std::int64_t i) {
+      return Elements::output(rounded_to(p.xhat_type, xhat(i)), Simd::load(w + i),
+                              b != nullptr ? Simd::load(b + i) : none);
+    });
+  } else if (b != nullptr) {
+    store_block(p.y.type, dst, n, size, p.stream, yb.v,
+                [&](std::int64_t i) { return Elements::output(xhat(i), Simd::load(w + i), Simd::load(b + i)); });
   } else {
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
-      Simd::store(out + i, Elements::output(xhat(i), Simd::load(w + i), Simd::set(spec::kNoAddend)));
-    }
+    store_block(p.y.type, dst, n, size, p.stream, yb.v,
+                [&](std::int64_t i) { return Elements::output(xhat(i), Simd::load(w + i), none); });
   }
-  finish_block(p.y.type, dst, n, out, p.stream);
 }
 
 inline void forward(const ForwardPlan& p, std::int64_t row_begin, std::int64_t row_end) {
@@ -95,27 +108,19 @@ inline void forward(const ForwardPlan& p, std::int64_t row_begin, std::int64_t r
     float rstd = 0.0f;
     if (p.layer_norm) {
       for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
-        sum.push(sum_of(row.first(column, n, size, b0.v, b1.v), size));
+        push_plain(row.first(column, n, size, b0.v, b1.v), size, sum);
       });
       const float first_mean = spec::Scalar::div(sum.finish(), n_float);
-      const Simd::F vmean = Simd::set(first_mean);
       spec::TreeSum sum_d, sum_d2;
       for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
-        const float* s = row.again(column, n, size, b0.v, b1.v);
-        Buffer d;
-        for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
-          Simd::store(d.v + i, Elements::centred(Simd::load(s + i), vmean));
-        }
-        for (std::int64_t i = n; i < size; ++i) d.v[i] = 0.0f;  // missing elements are +0, not -mean
-        sum_d.push(sum_of(d.v, size));
-        sum_d2.push(sum_of_squares(d.v, size));
+        push_centred(row.again(column, n, size, b0.v, b1.v), first_mean, n, size, sum_d, sum_d2);
       });
       const auto statistics = spec::layer_statistics(first_mean, sum_d.finish(), sum_d2.finish(), n_float, p.eps);
       mean = statistics.mean;
       rstd = statistics.rstd;
     } else {
       for_blocks(p.n, [&](std::int64_t column, std::int64_t n, std::int64_t size) {
-        sum.push(sum_of_squares(row.first(column, n, size, b0.v, b1.v), size));
+        push_squares(row.first(column, n, size, b0.v, b1.v), size, sum);
       });
       rstd = spec::rms_rstd(sum.finish(), n_float, p.eps);
     }
