@@ -10,7 +10,9 @@ What is timed, per call:
   fwd      y (ours also stores rstd, and mean for layer_norm, as training needs; so does PyTorch inside layer_norm)
   fwd+bwd  the forward, then dx and the gradients of weight and bias: torch.autograd.grad for PyTorch
 Ours is timed twice: into outputs that exist ("ours"), and allocating every output and the scratch with torch.empty
-inside the timed call ("+alloc"), as PyTorch does and as its own figures therefore include.
+inside the timed call ("+alloc"), as PyTorch does and as its own figures therefore include. By default glibc returns
+large blocks to the system when they are freed, so that each of those calls would meet new pages, whose faults take
+longer than the work; here it is told to keep them, as other allocators do. --fresh-pages leaves glibc as it is.
 
 The floor is the fastest plain copy of as many matrices that Python can make: torch's copy_ (one read) or bitwise_xor
 (two reads), and memmove through ctypes, split over as many threads (one read only). None of them bypasses the caches
@@ -160,9 +162,7 @@ class Library:
             raise RuntimeError(f"truenorm: status {status}: {self.error.message.decode()}")
 
     def forward(self, args: TnForwardArgs) -> None:
-        self.check(
-            self.lib.tn_forward(ctypes.byref(self.exec), ctypes.byref(args), None, ctypes.byref(self.error))
-        )
+        self.check(self.lib.tn_forward(ctypes.byref(self.exec), ctypes.byref(args), None, ctypes.byref(self.error)))
 
     def backward(self, args: TnBackwardArgs, workspace: TnWorkspace) -> None:
         self.check(
@@ -179,6 +179,16 @@ class Library:
             )
         )
         return sizes.size
+
+
+def keep_freed_memory() -> bool:
+    """Has glibc serve large blocks from its heap, and keep them when they are freed."""
+    trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return False
+    return bool(mallopt(mmap_max, 0)) and bool(mallopt(trim_threshold, 2**31 - 1))
 
 
 # ---- One operation on one shape ------------------------------------------------------------------------------------
@@ -217,7 +227,7 @@ class Problem:
                 x = torch.randn(m, n, generator=generator).to(dtype)
                 dy = torch.randn(m, n, generator=generator).to(dtype)
             else:  # the values do not matter to the time
-                x, dy = self.inputs[i % 2].x.clone(), self.inputs[i % 2].dy.clone()
+                x, dy = self.inputs[i % 2].x.detach().clone(), self.inputs[i % 2].dy.clone()
             self.inputs.append(Inputs(x.requires_grad_(), dy))
         generator = torch.Generator().manual_seed(1000)
         self.weight = torch.randn(n, generator=generator).to(dtype).requires_grad_()
@@ -273,6 +283,9 @@ class Ours:
         self.scratch_bytes = library.workspace_bytes(b)
         self.workspace.size = self.scratch_bytes
         self.outputs = [problem.allocate(self.scratch_bytes) for _ in problem.inputs]
+        for out in self.outputs:  # so that no timed call meets an untouched page
+            out.y.zero_()
+            out.dx.zero_()
 
     def forward(self, index: int, out: Outputs | None = None) -> Outputs:
         out = out or self.outputs[index]
@@ -325,9 +338,7 @@ class Theirs:
 
     def forward(self, index: int) -> torch.Tensor:
         with torch.no_grad():
-            return self.problem.torch_forward(
-                self.problem.inputs[index].x, self.problem.weight, self.problem.bias
-            )
+            return self.problem.torch_forward(self.problem.inputs[index].x, self.problem.weight, self.problem.bias)
 
     def full(self, index: int) -> tuple[torch.Tensor, ...]:
         p = self.problem
@@ -390,7 +401,9 @@ def errors(got: torch.Tensor, exact: torch.Tensor) -> dict[str, float]:
     }
 
 
-def accuracy(problem: Problem, ours: Outputs, theirs: tuple[torch.Tensor, ...]) -> dict[str, dict[str, dict[str, float]]]:
+def accuracy(
+    problem: Problem, ours: Outputs, theirs: tuple[torch.Tensor, ...]
+) -> dict[str, dict[str, dict[str, float]]]:
     """Errors of both against FP64 autograd on the same (rounded) inputs."""
     wide = [t.detach().double().requires_grad_() for t in (problem.inputs[0].x, *problem.parameters())]
     x, weight, bias = wide[0], wide[1], wide[2] if problem.layer else None
@@ -483,7 +496,9 @@ def compare(library: Library, problem: Problem, args: argparse.Namespace, thread
                 "ours_over_floor": time_of["ours"] / floor,
                 "noise": time_of["again"] / time_of["ours"],
                 "workspace_bytes": ours.scratch_bytes,
-                "samples_us": {k: [s * 1e6 for s in v.seconds] for k, v in entries.items() if k.startswith(f"{direction} ")},
+                "samples_us": {
+                    k: [s * 1e6 for s in v.seconds] for k, v in entries.items() if k.startswith(f"{direction} ")
+                },
                 "accuracy": {k: v for k, v in exactness.items() if (k == "y") == (direction == "fwd")},
             }
         )
@@ -552,6 +567,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="samples of each (default: %(default)s)")
     parser.add_argument("--sample-ms", type=float, default=20, help="a sample repeats its call this long")
     parser.add_argument("--rotate-mb", type=int, default=550, help="megabytes that pass before memory is met again")
+    parser.add_argument("--fresh-pages", action="store_true", help="let every large allocation meet new pages")
     parser.add_argument("--json", metavar="FILE", help="also write everything as JSON; - for standard output")
     return parser.parse_args()
 
@@ -565,9 +581,10 @@ def main() -> int:
         print(f"compare_torch: {error}", file=sys.stderr)
         return 2
     random.seed(1)
+    pages = "kept by the allocator" if not args.fresh_pages and keep_freed_memory() else "returned to the system"
     out = sys.stderr if args.json == "-" else sys.stdout
     version = next(iter(libraries.values())).version()
-    print(f"{cpu_name()}; torch {torch.__version__}, truenorm {version}\n{HEADING}", file=out)
+    print(f"{cpu_name()}; torch {torch.__version__}, truenorm {version}; freed memory is {pages}\n{HEADING}", file=out)
     rows, exactness = [], {}
     with ThreadPoolExecutor(max_workers=max(1, max(args.threads) - 1)) as pool:
         for m, n in args.shape:
@@ -591,6 +608,7 @@ def main() -> int:
             "rounds": args.rounds,
             "sample_ms": args.sample_ms,
             "rotate_mb": args.rotate_mb,
+            "freed_memory": pages,
             "rows": rows,
         }
         text = json.dumps(report, indent=1) + "\n"

@@ -44,12 +44,6 @@ class WorkedExample : public testing::Test {
  protected:
   std::map<std::string, Values> doc = read_example();
   Values x = doc["x"], weight = doc["weight"], dy = doc["dy"];
-
-  Values column(float (*f)(float, float), const Values& a, float b) const {
-    Values out;
-    for (const float v : a) out.push_back(f(v, b));
-    return out;
-  }
 };
 
 TEST_F(WorkedExample, EachLineFollowsFromTheSpecification) {
@@ -69,9 +63,10 @@ TEST_F(WorkedExample, EachLineFollowsFromTheSpecification) {
   EXPECT_EQ(sum, (pairs[0] + pairs[1]) + (pairs[2] + 0.0f));
   const float rstd = spec::rms_rstd(sum, kN, kEps);
   EXPECT_EQ(Values{rstd}, doc["rstd"]);
-  const Values xhat = column(Elements::normalised, x, rstd);
+  Values xhat, w;
+  for (const float v : x) xhat.push_back(Elements::normalised(v, rstd));
   EXPECT_EQ(xhat, doc["xhat"]);
-  const Values w = column(Elements::effective_weight, weight, kOffset);
+  for (const float v : weight) w.push_back(Elements::effective_weight(v, kOffset));
   EXPECT_EQ(w, doc["w"]);
 
   float t[spec::kBlock] = {}, padded_w[spec::kBlock] = {};
