@@ -439,6 +439,9 @@ def measure(entries: dict[str, Timed], sets: int, rounds: int, sample_seconds: f
 
     def sample(entry: Timed) -> float:
         nonlocal turn
+        time.sleep(0.005)  # the threads of whoever came before may be spinning still
+        entry.call(turn)
+        turn = (turn + 1) % sets
         start = time.perf_counter()
         for _ in range(entry.calls):
             entry.call(turn)

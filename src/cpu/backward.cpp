@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kAccumulatorFloats = 1 << 15;  // a worker's accumulators stay in its second-level cache
 constexpr std::int64_t kGroupsPerWorker = 4;          // so that workers end at about the same time
 constexpr std::int64_t kCombineColumns = 4 * spec::kBlock;
+constexpr std::int64_t kFewestCombined = 1 << 16;
 
 std::int64_t planes(const spec::BackwardCall& call) {
   return (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
@@ -58,7 +59,7 @@ void run_backward(const spec::BackwardCall& call, const Kernels& kernels, tn_thr
   const int workers = threads == nullptr ? 1 : threads->count();
   BackwardPlan plan = plan_for(call, workers);
   if (planes(call) == 0) {
-    const std::int64_t rows = rows_per_task(plan.n);
+    const std::int64_t rows = rows_per_task(plan.m, plan.n, workers);
     parallel_for(threads, (plan.m + rows - 1) / rows, [&](std::int64_t task, int) {
       kernels.backward_rows(plan, task * rows, std::min(plan.m, (task + 1) * rows));
     });
@@ -70,7 +71,9 @@ void run_backward(const spec::BackwardCall& call, const Kernels& kernels, tn_thr
   parallel_for(threads, plan.groups, [&](std::int64_t group, int worker) {
     kernels.backward_group(plan, group, plan.groups < workers ? static_cast<int>(group) : worker);
   });
-  parallel_for(threads, (plan.n + kCombineColumns - 1) / kCombineColumns, [&](std::int64_t task, int) {
+  // A sum over few groups is made before a sleeping worker is awake.
+  tn_threads* const helpers = plan.groups * plan.columns < kFewestCombined ? nullptr : threads;
+  parallel_for(helpers, (plan.n + kCombineColumns - 1) / kCombineColumns, [&](std::int64_t task, int) {
     kernels.combine(plan, task * kCombineColumns, std::min(plan.n, (task + 1) * kCombineColumns));
   });
 }

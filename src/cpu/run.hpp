@@ -10,8 +10,8 @@ struct tn_threads;
 
 namespace truenorm::cpu {
 
-// Rows a task, for rows of n elements.
-std::int64_t rows_per_task(std::int64_t n);
+// How many of m rows of n elements make a task for a pool of `workers`.
+std::int64_t rows_per_task(std::int64_t m, std::int64_t n, int workers);
 
 // Stores past the caches pay once a call writes this much: by the time it is read, it would have left them anyway.
 bool worth_streaming(std::int64_t m, std::int64_t n, const Rows& a, const Rows& b);

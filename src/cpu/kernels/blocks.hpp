@@ -1,10 +1,11 @@
-// Blocks of up to 256 elements between storage and FP32, and their sums: what every kernel is made of.
+// Rows in blocks of up to 256 elements: how they are read and written. Every kernel is made of this.
 // Included once per instruction set, inside that set's namespace; `Simd` is its vocabulary (targets/).
 //
-// A block shorter than 256 (a row's last) is padded with zeros to the next power of two, at least kMinBlock. Its tree
-// then lacks only levels that would add +0, which reduce.hpp's TreeSum does once at the end.
+// A kernel is compiled for matrices of one type, and works on whole blocks where they lie. A block shorter than 256 (a
+// row's last) that is no power of two of at least kMinBlock, and every block of a call whose matrices differ in type,
+// is first widened to an FP32 buffer, padded with zeros to that size, and then goes through the FP32 kernel.
 
-inline constexpr std::int64_t kMinBlock = 32;
+constexpr std::int64_t kMinBlock = 32;
 
 inline std::int64_t padded_size(std::int64_t n) {
   std::int64_t size = kMinBlock;
@@ -16,116 +17,84 @@ struct alignas(64) Buffer {
   float v[kBlock];
 };
 
-// `n` elements widened to FP32 and padded with zeros to `size`.
-inline void widen(Type type, const std::byte* src, std::int64_t n, std::int64_t size, float* dst) {
-  const std::int64_t whole = n - n % Simd::kWidth;
-  switch (type) {
-    case Type::f32: {
-      const auto* p = reinterpret_cast<const float*>(src);
-      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store(dst + i, Simd::load(p + i));
-      for (std::int64_t i = whole; i < n; ++i) dst[i] = p[i];
-      break;
-    }
-    case Type::f16: {
-      const auto* p = reinterpret_cast<const std::uint16_t*>(src);
-      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store(dst + i, Simd::load_f16(p + i));
-      for (std::int64_t i = whole; i < n; ++i) dst[i] = spec::widen_f16(p[i]);
-      break;
-    }
-    case Type::bf16: {
-      const auto* p = reinterpret_cast<const std::uint16_t*>(src);
-      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store(dst + i, Simd::load_bf16(p + i));
-      for (std::int64_t i = whole; i < n; ++i) dst[i] = spec::widen_bf16(p[i]);
-      break;
-    }
-  }
-  for (std::int64_t i = n; i < size; ++i) dst[i] = 0.0f;
-}
+inline std::byte* bytes_of(Buffer& b) { return reinterpret_cast<std::byte*>(b.v); }
 
-// The block as FP32: in place where it is FP32 and whole, else in `buffer`.
-inline const float* load_block(Type type, const std::byte* src, std::int64_t n, std::int64_t size, float* buffer) {
-  if (type == Type::f32 && n == size) return reinterpret_cast<const float*>(src);
-  widen(type, src, n, size, buffer);
-  return buffer;
-}
+// Where a block lies in its row: elements [column, column + n), padded to `size`.
+struct Block {
+  std::int64_t column, n, size;
+  bool whole() const { return n == size; }
+};
 
-// Rounds to the storage type and stores. With `stream`, past the caches where the address allows.
-inline void narrow(Type type, std::byte* dst, std::int64_t n, const float* src, bool stream) {
-  const std::int64_t whole = n - n % Simd::kWidth;
-  switch (type) {
-    case Type::f32: {
-      auto* p = reinterpret_cast<float*>(dst);
-      if (stream && Simd::can_stream(p)) {
-        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::stream(p + i, Simd::load(src + i));
-      } else {
-        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store(p + i, Simd::load(src + i));
-      }
-      for (std::int64_t i = whole; i < n; ++i) p[i] = src[i];
-      break;
-    }
-    case Type::f16: {
-      auto* p = reinterpret_cast<std::uint16_t*>(dst);
-      if (stream && Simd::can_stream(p)) {
-        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::stream_f16(p + i, Simd::load(src + i));
-      } else {
-        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_f16(p + i, Simd::load(src + i));
-      }
-      for (std::int64_t i = whole; i < n; ++i) p[i] = spec::narrow_f16(src[i]);
-      break;
-    }
-    case Type::bf16: {
-      auto* p = reinterpret_cast<std::uint16_t*>(dst);
-      if (stream && Simd::can_stream(p)) {
-        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::stream_bf16(p + i, Simd::load(src + i));
-      } else {
-        for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_bf16(p + i, Simd::load(src + i));
-      }
-      for (std::int64_t i = whole; i < n; ++i) p[i] = spec::narrow_bf16(src[i]);
-      break;
-    }
+// whole(block) for each block of 256, and rest(block) for what is left of the row. `whole` is inlined with its size
+// known.
+template <class Whole, class Rest>
+[[gnu::always_inline]] inline void for_blocks(std::int64_t n, const Whole& whole, const Rest& rest) {
+  constexpr std::int64_t kHead = 128;
+  if (n == kHead) return whole(Block{0, kHead, kHead});
+  std::int64_t column = 0;
+  for (; column + kBlock <= n; column += kBlock) whole(Block{column, kBlock, kBlock});
+  if (column < n) rest(Block{column, n - column, padded_size(n - column)});
+}
+template <class Visit>
+inline void for_blocks(std::int64_t n, const Visit& visit) {
+  for (std::int64_t column = 0; column < n; column += kBlock) {
+    const std::int64_t count = n - column < kBlock ? n - column : kBlock;
+    visit(Block{column, count, count == kBlock ? std::int64_t{kBlock} : padded_size(count)});
   }
 }
 
-// Computes a block's results, `compute(i)` giving the vector at element i, and stores them as `type`. A whole block
-// goes straight to memory, past the caches with `stream` where the address allows; another by way of `buffer`.
-template <class Compute>
-[[gnu::always_inline]] inline void store_block(Type type, std::byte* dst, std::int64_t n, std::int64_t size,
-                                               bool stream, float* buffer, const Compute& compute) {
-  const bool past_caches = stream && Simd::can_stream(dst);
-  if (n < size) {
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(buffer + i, compute(i));
-    narrow(type, dst, n, buffer, stream);
-  } else if (type == Type::f32) {
-    auto* p = reinterpret_cast<float*>(dst);
-    if (past_caches) {
-      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::stream(p + i, compute(i));
-    } else {
-      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(p + i, compute(i));
-    }
-  } else if (type == Type::bf16) {
-    auto* p = reinterpret_cast<std::uint16_t*>(dst);
-    if (past_caches) {
-      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::stream_bf16(p + i, compute(i));
-    } else {
-      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store_bf16(p + i, compute(i));
-    }
+// ---- Registers: 2 * kWidth elements at a time. In a kernel for BF16 matrices they are the even and the odd ones,
+// which unpacking gives for free and sums of pairs ask for; in any other the first and the second half.
+
+struct Two {
+  Simd::F a, b;
+};
+constexpr std::int64_t kTwo = 2 * Simd::kWidth;
+
+constexpr bool splits(Type matrices) { return matrices == Type::bf16; }
+
+template <bool kSplit>
+[[gnu::always_inline]] inline Two even_odd(Two v) {
+  if constexpr (kSplit) return v;
+  return {Simd::evens(v.a, v.b), Simd::odds(v.a, v.b)};
+}
+
+// Elements i .. i + kTwo - 1 of a matrix's row, in FP32.
+template <Type kType>
+[[gnu::always_inline]] inline Two load(const std::byte* p, std::int64_t i) {
+  if constexpr (kType == Type::f32) {
+    const auto* v = reinterpret_cast<const float*>(p) + i;
+    return {Simd::load(v), Simd::load(v + Simd::kWidth)};
   } else {
-    auto* p = reinterpret_cast<std::uint16_t*>(dst);
-    if (past_caches) {
-      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::stream_f16(p + i, compute(i));
+    const auto* v = reinterpret_cast<const std::uint16_t*>(p) + i;
+    if constexpr (kType == Type::f16) return {Simd::load_f16(v), Simd::load_f16(v + Simd::kWidth)};
+    if constexpr (kType == Type::bf16) return {Simd::load_bf16_even(v), Simd::load_bf16_odd(v)};
+  }
+}
+
+// Rounds and stores them; with kStream past the caches, where p is aligned for it.
+template <Type kType, bool kStream>
+[[gnu::always_inline]] inline void store(std::byte* p, std::int64_t i, Two v) {
+  if constexpr (kType == Type::f32) {
+    auto* to = reinterpret_cast<float*>(p) + i;
+    Simd::store<kStream>(to, v.a);
+    Simd::store<kStream>(to + Simd::kWidth, v.b);
+  } else {
+    auto* to = reinterpret_cast<std::uint16_t*>(p) + i;
+    if constexpr (kType == Type::f16) {
+      Simd::store_f16<kStream>(to, v.a);
+      Simd::store_f16<kStream>(to + Simd::kWidth, v.b);
     } else {
-      for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store_f16(p + i, compute(i));
+      Simd::store_bf16_split<kStream>(to, v.a, v.b);
     }
   }
 }
 
-// Asks for the same block of the row that comes next, so that it travels while this one is computed and stored. `row`
-// may be null.
-inline void prefetch_block(Type type, const std::byte* row, std::int64_t column, std::int64_t n) {
-  if (row == nullptr) return;
-  const std::byte* const begin = row + column * size_of(type);
-  const std::byte* const end = begin + n * size_of(type);
-  for (const std::byte* p = begin; p < end; p += 64) __builtin_prefetch(p, 0, 2);
+// Such pairs as FP32 in memory.
+[[gnu::always_inline]] inline Two load_two(const float* p) { return {Simd::load(p), Simd::load(p + Simd::kWidth)}; }
+[[gnu::always_inline]] inline void store_two(float* p, Two v) {
+  Simd::store<false>(p, v.a);
+  Simd::store<false>(p + Simd::kWidth, v.b);
 }
 
 inline Simd::F rounded_to(Type type, Simd::F v) {
@@ -134,89 +103,138 @@ inline Simd::F rounded_to(Type type, Simd::F v) {
   return v;
 }
 
-// weight + offset for one block; ones where there is no weight.
-inline const float* weight_block(const Vec& weight, float offset, std::int64_t column, std::int64_t n,
-                                 std::int64_t size, float* buffer) {
-  if (!weight.present) {
-    const Simd::F one = Simd::set(spec::kNoWeight);
-    for (std::int64_t i = 0; i < size; i += Simd::kWidth) Simd::store(buffer + i, one);
-    return buffer;
-  }
-  const std::byte* src = weight.data + column * size_of(weight.type);
-  if (offset == 0.0f) return load_block(weight.type, src, n, size, buffer);
-  widen(weight.type, src, n, size, buffer);
-  const Simd::F o = Simd::set(offset);
-  for (std::int64_t i = 0; i < size; i += Simd::kWidth) {
-    Simd::store(buffer + i, Elements::effective_weight(Simd::load(buffer + i), o));
-  }
-  for (std::int64_t i = n; i < size; ++i) buffer[i] = 0.0f;  // missing elements are +0 in every operand of a sum
-  return buffer;
-}
+// ---- Memory.
+// ----------------------------------------------------------------------------------------------------------
 
-// ---- Sums of a block, in the published tree; several at once where they share their loads.
-
-template <int V>
-struct Sums {
-  Simd::F v[V];
-};
-
-// The tree over `Leaves` (a power of two) vectors of pair sums. terms(i) gives those of elements i .. i + 2 * width
-// - 1. Depth-first, so that few registers are live.
-template <int V, int Leaves, class PairTerms>
-[[gnu::always_inline]] inline Sums<V> tree_node(const PairTerms& terms, std::int64_t first) {
-  if constexpr (Leaves == 1) {
-    return terms(first);
-  } else {
-    const Sums<V> left = tree_node<V, Leaves / 2>(terms, first);
-    const Sums<V> right = tree_node<V, Leaves / 2>(terms, first + Leaves * Simd::kWidth);
-    Sums<V> sum;
-    for (int k = 0; k < V; ++k) {
-      sum.v[k] = Simd::add(Simd::evens(left.v[k], right.v[k]), Simd::odds(left.v[k], right.v[k]));
+// `n` elements widened to FP32 and padded with zeros to `size`.
+inline void widen(Type type, const std::byte* src, std::int64_t n, std::int64_t size, float* dst) {
+  const std::int64_t whole = n - n % Simd::kWidth;
+  switch (type) {
+    case Type::f32: {
+      const auto* p = reinterpret_cast<const float*>(src);
+      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store<false>(dst + i, Simd::load(p + i));
+      for (std::int64_t i = whole; i < n; ++i) dst[i] = p[i];
+      break;
     }
-    return sum;
+    case Type::f16: {
+      const auto* p = reinterpret_cast<const std::uint16_t*>(src);
+      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store<false>(dst + i, Simd::load_f16(p + i));
+      for (std::int64_t i = whole; i < n; ++i) dst[i] = spec::widen_f16(p[i]);
+      break;
+    }
+    case Type::bf16: {
+      const auto* p = reinterpret_cast<const std::uint16_t*>(src);
+      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store<false>(dst + i, Simd::load_bf16(p + i));
+      for (std::int64_t i = whole; i < n; ++i) dst[i] = spec::widen_bf16(p[i]);
+      break;
+    }
+  }
+  for (std::int64_t i = n; i < size; ++i) dst[i] = 0.0f;
+}
+
+// `n` FP32 elements rounded to the storage type.
+inline void narrow(Type type, std::byte* dst, std::int64_t n, const float* src) {
+  const std::int64_t whole = n - n % Simd::kWidth;
+  switch (type) {
+    case Type::f32: {
+      auto* p = reinterpret_cast<float*>(dst);
+      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store<false>(p + i, Simd::load(src + i));
+      for (std::int64_t i = whole; i < n; ++i) p[i] = src[i];
+      break;
+    }
+    case Type::f16: {
+      auto* p = reinterpret_cast<std::uint16_t*>(dst);
+      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_f16<false>(p + i, Simd::load(src + i));
+      for (std::int64_t i = whole; i < n; ++i) p[i] = spec::narrow_f16(src[i]);
+      break;
+    }
+    case Type::bf16: {
+      auto* p = reinterpret_cast<std::uint16_t*>(dst);
+      for (std::int64_t i = 0; i < whole; i += Simd::kWidth) Simd::store_bf16(p + i, Simd::load(src + i));
+      for (std::int64_t i = whole; i < n; ++i) p[i] = spec::narrow_bf16(src[i]);
+      break;
+    }
   }
 }
 
-template <int V, int Size, class PairTerms>
-[[gnu::always_inline]] inline void tree_of(const PairTerms& terms, spec::TreeSum* const (&sums)[V]) {
-  const Sums<V> block = tree_node<V, Size / (2 * Simd::kWidth)>(terms, 0);
-  for (int k = 0; k < V; ++k) sums[k]->push(Simd::tree(block.v[k]));
+// A row's block for the kernel of kType: where it lies, or in FP32 in `buffer`.
+template <Type kType>
+[[gnu::always_inline]] inline const std::byte* read_block(Type type, const std::byte* row, const Block& at,
+                                                          Buffer& buffer) {
+  const std::byte* src = row + at.column * size_of(type);
+  if constexpr (kType == Type::f32) {
+    if (type == Type::f32 && at.whole()) return src;
+    widen(type, src, at.n, at.size, buffer.v);
+    return bytes_of(buffer);
+  }
+  return src;
 }
 
-// Pushes the block's V sums.
-template <int V, class PairTerms>
-[[gnu::always_inline]] inline void push_block(std::int64_t size, const PairTerms& terms,
-                                              spec::TreeSum* const (&sums)[V]) {
-  switch (size) {
-    case 32: return tree_of<V, 32>(terms, sums);
-    case 64: return tree_of<V, 64>(terms, sums);
-    case 128: return tree_of<V, 128>(terms, sums);
-    default: return tree_of<V, 256>(terms, sums);
+// Where that kernel writes its block; finish_block stores what it wrote to `buffer`.
+template <Type kType>
+[[gnu::always_inline]] inline std::byte* write_block(Type type, std::byte* row, const Block& at, Buffer& buffer) {
+  if (kType == Type::f32 && !(type == Type::f32 && at.whole())) return bytes_of(buffer);
+  return row + at.column * size_of(type);
+}
+[[gnu::always_inline]] inline void finish_block(Type type, std::byte* row, const Block& at, const std::byte* written,
+                                                const Buffer& buffer) {
+  if (written != reinterpret_cast<const std::byte*>(buffer.v)) return;
+  narrow(type, row + at.column * size_of(type), at.n, buffer.v);
+}
+
+// s - mean for a block that is not whole, which lies in `buffer`; missing elements stay +0.
+inline const std::byte* centre(Buffer& buffer, const Block& at, float mean) {
+  for (std::int64_t i = 0; i < at.n; ++i) buffer.v[i] = spec::Elements<spec::Scalar>::centred(buffer.v[i], mean);
+  return bytes_of(buffer);
+}
+
+inline bool can_stream(const std::byte* row) {
+  return reinterpret_cast<std::uintptr_t>(row) % Simd::kStreamAlignment == 0;
+}
+
+// Up to a block's bytes; with `stream` past the caches where it can be.
+inline void copy_bytes(std::byte* dst, const std::byte* src, std::int64_t bytes, bool stream) {
+  constexpr std::int64_t kVector = 4 * Simd::kWidth;
+  if (!stream || !can_stream(dst) || bytes % kVector != 0) {
+    __builtin_memcpy(dst, src, static_cast<std::size_t>(bytes));
+    return;
+  }
+  for (std::int64_t i = 0; i < bytes; i += kVector) {
+    Simd::store<true>(reinterpret_cast<float*>(dst + i), Simd::load(reinterpret_cast<const float*>(src + i)));
   }
 }
 
-// Two vectors of neighbouring elements as their even and odd ones: a pair in each place.
-struct Pairs {
-  Simd::F even, odd;
-  Pairs(Simd::F a0, Simd::F a1) : even(Simd::evens(a0, a1)), odd(Simd::odds(a0, a1)) {}
+// Each pass over a row asks for a share of a row to come, [from, to) in sixteenths, block by block, so that memory is
+// never idle while the caches are worked on. Into the second-level cache: the first has no room to spare.
+struct Share {
+  std::int64_t from, to;
 };
-inline Simd::F products(const Pairs& a, const Pairs& b) {
-  return spec::pair_of_products<Simd>(a.even, b.even, a.odd, b.odd);
-}
-// A pair of products with 1 is a sum: fma(a1, 1, a0 * 1) = a1 + a0.
-inline Simd::F plain(const Pairs& a) { return Simd::add(a.odd, a.even); }
-
-inline void push_squares(const float* a, std::int64_t size, spec::TreeSum& sum) {
-  const auto terms = [a](std::int64_t i) {
-    const Pairs p(Simd::load(a + i), Simd::load(a + i + Simd::kWidth));
-    return Sums<1>{{products(p, p)}};
-  };
-  push_block<1>(size, terms, {&sum});
+[[gnu::always_inline]] inline void prefetch(const std::byte* row, Type type, std::int64_t n, const Block& at,
+                                            Share share) {
+  if (row == nullptr) return;
+  const std::int64_t size = size_of(type), part = share.to - share.from;
+  const std::byte* p = row + (n * share.from + at.column * part) * size / 16;
+  for (std::int64_t i = 0; i < at.n * part * size / 16; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-inline void push_plain(const float* a, std::int64_t size, spec::TreeSum& sum) {
-  const auto terms = [a](std::int64_t i) {
-    return Sums<1>{{plain(Pairs(Simd::load(a + i), Simd::load(a + i + Simd::kWidth)))}};
-  };
-  push_block<1>(size, terms, {&sum});
+// ---- The kernel for a call's matrices.
+// ----------------------------------------------------------------------------------
+
+// FP32 stands for a mixture too.
+inline Type common(Type a, Type b) { return a == b ? a : Type::f32; }
+inline Type common(Type a, const Rows& b) { return b.present ? common(a, b.type) : a; }
+
+template <Type kType>
+struct TypeOf {
+  static constexpr Type value = kType;
+};
+
+// fn(TypeOf<matrices>)
+template <class Fn>
+[[gnu::always_inline]] inline void with_type(Type matrices, const Fn& fn) {
+  switch (matrices) {
+    case Type::bf16: return fn(TypeOf<Type::bf16>{});
+    case Type::f16: return fn(TypeOf<Type::f16>{});
+    case Type::f32: return fn(TypeOf<Type::f32>{});
+  }
 }

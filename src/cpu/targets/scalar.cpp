@@ -15,20 +15,32 @@ namespace {
 struct Simd : spec::Scalar {
   static constexpr int kWidth = 1;
   static F load(const float* p) { return *p; }
-  static void store(float* p, F v) { *p = v; }
-  static bool can_stream(const void*) { return false; }
-  static void stream(float* p, F v) { *p = v; }
+  static constexpr std::uintptr_t kStreamAlignment = 1;
+  template <bool kStream>
+  static void store(float* p, F v) {
+    *p = v;
+  }
   static void fence() {}
   static F set(float v) { return v; }
   static F evens(F a, F) { return a; }
   static F odds(F, F b) { return b; }
+  static F first_half(F even, F) { return even; }
+  static F second_half(F, F odd) { return odd; }
   static float tree(F v) { return v; }
   static F load_f16(const std::uint16_t* p) { return spec::widen_f16(*p); }
   static F load_bf16(const std::uint16_t* p) { return spec::widen_bf16(*p); }
-  static void store_f16(std::uint16_t* p, F v) { *p = spec::narrow_f16(v); }
+  static F load_bf16_even(const std::uint16_t* p) { return spec::widen_bf16(p[0]); }
+  static F load_bf16_odd(const std::uint16_t* p) { return spec::widen_bf16(p[1]); }
+  template <bool kStream>
+  static void store_f16(std::uint16_t* p, F v) {
+    *p = spec::narrow_f16(v);
+  }
+  template <bool kStream>
+  static void store_bf16_split(std::uint16_t* p, F even, F odd) {
+    p[0] = spec::narrow_bf16(even);
+    p[1] = spec::narrow_bf16(odd);
+  }
   static void store_bf16(std::uint16_t* p, F v) { *p = spec::narrow_bf16(v); }
-  static void stream_f16(std::uint16_t* p, F v) { store_f16(p, v); }
-  static void stream_bf16(std::uint16_t* p, F v) { store_bf16(p, v); }
   static F round_f16(F v) { return spec::widen_f16(spec::narrow_f16(v)); }
   static F round_bf16(F v) { return spec::widen_bf16(spec::narrow_bf16(v)); }
 };
