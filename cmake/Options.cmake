@@ -1,15 +1,16 @@
 # Flags that every target of this project shares, as the interface target truenorm_options (never installed).
 add_library(truenorm_options INTERFACE)
-target_compile_options(truenorm_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+set(truenorm_cxx_flags -Wall -Wextra -Wpedantic -Wconversion -Wshadow
   # Every operation is spelled out in the sources: the compiler may neither contract nor approximate.
   -ffp-contract=off)
+target_compile_options(truenorm_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${truenorm_cxx_flags}>")
 option(TRUENORM_WERROR "Warnings are errors" OFF)
 if(TRUENORM_WERROR)
-  target_compile_options(truenorm_options INTERFACE -Werror)
+  target_compile_options(truenorm_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Werror>" "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>")
 endif()
 if(TRUENORM_SANITIZE)
-  target_compile_options(truenorm_options INTERFACE
-    -fsanitize=${TRUENORM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  set(sanitize -fsanitize=${TRUENORM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_compile_options(truenorm_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
   target_link_options(truenorm_options INTERFACE -fsanitize=${TRUENORM_SANITIZE})
 endif()

@@ -7,6 +7,7 @@
 #include "api/error.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/threads.hpp"
+#include "cuda/run.hpp"
 #include "spec/order.hpp"
 #include "truenorm/truenorm.h"
 
@@ -98,10 +99,15 @@ void tn_threads_destroy(tn_threads* threads) noexcept { delete threads; }
 
 int32_t tn_threads_count(const tn_threads* threads) noexcept { return threads == nullptr ? 1 : threads->count(); }
 
-int32_t tn_device_count(tn_device_type type) noexcept { return type == TN_CPU ? 1 : 0; }
+int32_t tn_device_count(tn_device_type type) noexcept {
+  if (type == TN_CUDA) return truenorm::cuda::device_count();
+  return type == TN_CPU ? 1 : 0;
+}
 
 const char* tn_version(void) noexcept { return "0.1.0"; }
 
 int32_t tn_order_version(void) noexcept { return truenorm::spec::kOrderVersion; }
 
-int tn_has_backend(tn_device_type type) noexcept { return type == TN_CPU ? 1 : 0; }
+int tn_has_backend(tn_device_type type) noexcept {
+  return type == TN_CPU || (type == TN_CUDA && truenorm::cuda::compiled()) ? 1 : 0;
+}

@@ -5,6 +5,7 @@
 
 #include "api/checker.hpp"
 #include "cpu/isa.hpp"
+#include "cuda/run.hpp"
 #include "spec/norm.hpp"
 
 namespace truenorm::api {
@@ -45,13 +46,32 @@ bool absent(const tn_tensor& t) noexcept { return t.dtype == TN_DTYPE_NONE; }
 
 }  // namespace
 
+namespace {
+
+tn_status check_cuda(const tn_exec& exec, tn_error* error) {
+  if (!cuda::compiled()) {
+    return fail(error, TN_NO_DEVICE, "device: got cuda; needs cpu, since this build has no CUDA backend");
+  }
+  const int count = cuda::device_count();
+  if (count == 0) return fail(error, TN_NO_DEVICE, "device: got cuda; needs cpu, since no CUDA device can be used");
+  if (exec.device_index < 0 || exec.device_index >= count) {
+    return fail(error, TN_NO_DEVICE, "device_index: got %d; needs 0 to %d", static_cast<int>(exec.device_index),
+                count - 1);
+  }
+  return TN_OK;
+}
+
+}  // namespace
+
 tn_status check_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcept {
   out = {};
   out.struct_size = sizeof out;
   if (exec == nullptr) return TN_OK;
   if (const tn_status s = check_struct("exec", exec->struct_size, sizeof out, error); s != TN_OK) return s;
   if (exec->device == TN_CUDA) {
-    return fail(error, TN_NO_DEVICE, "device: got cuda; needs cpu, since this build has no CUDA backend");
+    if (const tn_status s = check_cuda(*exec, error); s != TN_OK) return s;
+    out = *exec;
+    return TN_OK;
   }
   if (exec->device != TN_CPU) {
     return fail(error, TN_INVALID_ARGUMENT, "device: got %d; needs TN_CPU (0) or TN_CUDA (1)",

@@ -43,14 +43,10 @@ Backward::Backward(const tn_backward_args& args, std::span<const double> mean, s
     weight_ = load_vector(args.weight);
     for (double& w : weight_) w += static_cast<double>(args.offset);
   }
-  if (rstd.empty() && present(args.rstd)) {
-    saved_rstd_ = load_vector(args.rstd);
-    rstd_ = saved_rstd_;
-  }
-  if (mean.empty() && present(args.mean)) {
-    saved_mean_ = load_vector(args.mean);
-    mean_ = saved_mean_;
-  }
+  if (present(args.rstd)) saved_rstd_ = load_vector(args.rstd);
+  if (present(args.mean)) saved_mean_ = load_vector(args.mean);
+  if (rstd_.empty()) rstd_ = saved_rstd_;
+  if (mean_.empty()) mean_ = saved_mean_;
 }
 
 // Fills ds_total and scale with everything but ds.
@@ -60,6 +56,8 @@ void Backward::norm_gradient(int64_t m, BackwardRow& out, ColumnSums& sums) cons
   const bool layer = args_.op == TN_LAYER_NORM;
   const double rstd = rstd_[static_cast<size_t>(m)];
   const double mean = layer ? mean_[static_cast<size_t>(m)] : 0.0;
+  const double saved_rstd = saved_rstd_.empty() ? rstd : saved_rstd_[static_cast<size_t>(m)];
+  const double saved_mean = !layer || saved_mean_.empty() ? mean : saved_mean_[static_cast<size_t>(m)];
 
   std::vector<double> s(size);
   std::vector<double> dy(size);
@@ -88,12 +86,13 @@ void Backward::norm_gradient(int64_t m, BackwardRow& out, ColumnSums& sums) cons
     sums.dweight_magnitude[i] += std::fabs(dy[i]) * xhat_magnitude;
     sums.dbias[i] += dy[i];
     sums.dbias_magnitude[i] += std::fabs(dy[i]);
+    const double saved_xhat = (s[i] - saved_mean) * saved_rstd;
     if (rounds_xhat_) {
-      const RoundedXhat rounded = round_xhat(format_of(x_dtype_), xhat);
+      const RoundedXhat rounded = round_xhat(format_of(x_dtype_), saved_xhat);
       sums.dweight[i] += dy[i] * rounded.value;
       sums.dweight_slack[i] += std::fabs(dy[i] * (rounded.value - rounded.other));
     } else {
-      sums.dweight[i] += dy[i] * xhat;
+      sums.dweight[i] += dy[i] * saved_xhat;
     }
   }
 

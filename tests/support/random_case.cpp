@@ -16,8 +16,8 @@ float random_offset(Rng& rng) {
   return kOffsets[rng.below(std::ssize(kOffsets))];
 }
 
-tn_tensor random_matrix(Rng& rng, Arena& arena, Size size) {
-  const tn_tensor t = arena.matrix(random_type(rng), size.m, size.n);
+tn_tensor random_matrix(Rng& rng, Arena& arena, Size size, tn_dtype type) {
+  const tn_tensor t = arena.matrix(type == TN_DTYPE_NONE ? random_type(rng) : type, size.m, size.n);
   fill_any(t, rng);
   return t;
 }
@@ -77,6 +77,7 @@ class Copies {
  private:
   tn_tensor make(const tn_tensor& t, bool vector) {
     const std::int64_t n = columns_of(t);
+    if (!options_.may_move) return vector ? arena_.vector(t.dtype, n) : arena_.matrix(t.dtype, rows_of(t), n);
     if (vector) return arena_.vector(t.dtype, n, rng_.below(20));
     return arena_.matrix(t.dtype, random_layout(rng_, rows_of(t), n), n);
   }
@@ -103,28 +104,30 @@ Size random_size(Rng& rng) {
   return {rng.between(65, 67), near(rng, 4100)};
 }
 
-tn_forward_args random_forward(Rng& rng, Arena& arena, Size size) {
+tn_forward_args random_forward(Rng& rng, Arena& arena, Size size, tn_dtype matrices) {
+  const auto type = [&] { return matrices == TN_DTYPE_NONE ? random_type(rng) : matrices; };
   constexpr float kEps[] = {1e-6f, 1e-6f, 1e-5f, 1e-12f, 1.0f, 0.0f};
   tn_forward_args a = forward_args(rng.chance(0.5) ? TN_RMS_NORM : TN_LAYER_NORM);
   const bool layer = a.op == TN_LAYER_NORM;
   a.rounding = !layer && rng.chance(0.5) ? TN_ROUND_LLAMA : TN_ROUND_ONCE;
   a.eps = kEps[rng.below(std::ssize(kEps))];
   a.offset = random_offset(rng);
-  a.x = random_matrix(rng, arena, size);
-  if (rng.chance(0.5)) a.residual = random_matrix(rng, arena, size);
+  a.x = random_matrix(rng, arena, size, matrices);
+  if (rng.chance(0.5)) a.residual = random_matrix(rng, arena, size, matrices);
   if (rng.chance(0.8)) a.weight = random_vector(rng, arena, size.n);
   if (rng.chance(0.4)) a.bias = random_vector(rng, arena, size.n);
-  a.y = arena.matrix(random_type(rng), size.m, size.n);
-  if (!absent(a.residual) && rng.chance(0.7)) a.residual_out = arena.matrix(random_type(rng), size.m, size.n);
+  a.y = arena.matrix(type(), size.m, size.n);
+  if (!absent(a.residual) && rng.chance(0.7)) a.residual_out = arena.matrix(type(), size.m, size.n);
   if (layer) a.mean = arena.vector(TN_F32, size.m);
   a.rstd = arena.vector(TN_F32, size.m);
   return a;
 }
 
-tn_backward_args random_backward(Rng& rng, Arena& arena, Size size) {
+tn_backward_args random_backward(Rng& rng, Arena& arena, Size size, tn_dtype matrices) {
+  const auto type = [&] { return matrices == TN_DTYPE_NONE ? random_type(rng) : matrices; };
   tn_forward_args f = forward_args(rng.chance(0.5) ? TN_RMS_NORM : TN_LAYER_NORM);
   const bool layer = f.op == TN_LAYER_NORM;
-  f.x = random_matrix(rng, arena, size);
+  f.x = random_matrix(rng, arena, size, matrices);
   if (layer) f.mean = arena.vector(TN_F32, size.m);
   f.rstd = arena.vector(TN_F32, size.m);
   const ForwardBits saved = model_forward(f);
@@ -137,15 +140,15 @@ tn_backward_args random_backward(Rng& rng, Arena& arena, Size size) {
   a.offset = random_offset(rng);
   const bool has_dy = rng.chance(0.92);
   if (has_dy) {
-    a.dy = random_matrix(rng, arena, size);
+    a.dy = random_matrix(rng, arena, size, matrices);
     a.s = f.x;
     a.mean = f.mean;
     a.rstd = f.rstd;
   }
-  if (!has_dy || rng.chance(0.4)) a.ds = random_matrix(rng, arena, size);
+  if (!has_dy || rng.chance(0.4)) a.ds = random_matrix(rng, arena, size, matrices);
   if (rng.chance(0.8)) a.weight = random_vector(rng, arena, size.n);
-  a.dx = arena.matrix(random_type(rng), size.m, size.n);
-  if (rng.chance(0.4)) a.dresidual = arena.matrix(random_type(rng), size.m, size.n);
+  a.dx = arena.matrix(type(), size.m, size.n);
+  if (rng.chance(0.4)) a.dresidual = arena.matrix(type(), size.m, size.n);
   if (!absent(a.weight)) a.dweight = arena.vector(random_type(rng), size.n);
   if (rng.chance(0.5)) a.dbias = arena.vector(random_type(rng), size.n);
   return a;

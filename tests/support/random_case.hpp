@@ -15,12 +15,14 @@ Size random_size(Rng& rng);
 
 // A call on dense tensors with all outputs that it can have, filled with data. The backward's rstd and mean are those
 // of the forward, so that its values are of the size that real ones have.
-tn_forward_args random_forward(Rng& rng, Arena& arena, Size size);
-tn_backward_args random_backward(Rng& rng, Arena& arena, Size size);
+// `matrices`: the type of all of them, where it is not to be drawn for each.
+tn_forward_args random_forward(Rng& rng, Arena& arena, Size size, tn_dtype matrices = TN_DTYPE_NONE);
+tn_backward_args random_backward(Rng& rng, Arena& arena, Size size, tn_dtype matrices = TN_DTYPE_NONE);
 
 struct Variation {
   bool may_drop_outputs = true;
   bool may_be_in_place = true;
+  bool may_move = true;  // else every tensor is dense, from a 64-byte boundary on
 };
 
 // The same call with copies of its inputs in `arena`: other layouts and alignments, some outputs not asked for, some in

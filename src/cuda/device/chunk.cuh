@@ -1,0 +1,173 @@
+// Eight neighbouring elements of a row, the unit of a thread's work: how they are loaded, kept and stored.
+//
+// A kernel is compiled for matrices of one 16-bit type, which it keeps packed, or for FP32, which it keeps as floats and
+// which stands for every mixture: there each operand's type is a run-time value, the same for all threads of a launch.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "spec/call.hpp"
+
+namespace truenorm::cuda {
+
+using spec::Rows;
+using spec::Type;
+using spec::Vec;
+
+inline constexpr int kChunk = 8;
+
+__device__ __forceinline__ bool aligned16(const void* p) {
+  return (reinterpret_cast<unsigned long long>(p) & 15u) == 0;
+}
+
+// ---- Conversions. Two 16-bit elements share a word, low half first.
+
+__device__ __forceinline__ float2 widen2(Type type, unsigned int w) {
+  float2 v;
+  if (type == Type::bf16) {
+    v.x = __uint_as_float(w << 16);
+    v.y = __uint_as_float(w & 0xffff0000u);
+  } else {
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(v.x), "=f"(v.y)
+        : "r"(w));
+  }
+  return v;
+}
+
+// To nearest, ties to even; subnormals kept.
+__device__ __forceinline__ unsigned int narrow2(Type type, float lo, float hi) {
+  unsigned int w;
+  if (type == Type::bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
+  }
+  return w;
+}
+
+// v rounded to a storage type, as FP32 again.
+__device__ __forceinline__ float rounded_to(Type type, float v) {
+  return type == Type::f32 ? v : widen2(type, narrow2(type, v, 0.0f)).x;
+}
+
+__device__ __forceinline__ void widen8(Type type, const uint4& raw, float (&v)[kChunk]) {
+  const unsigned int words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = widen2(type, words[i]);
+    v[2 * i] = pair.x;
+    v[2 * i + 1] = pair.y;
+  }
+}
+
+__device__ __forceinline__ uint4 narrow8(Type type, const float (&v)[kChunk]) {
+  return make_uint4(narrow2(type, v[0], v[1]), narrow2(type, v[2], v[3]), narrow2(type, v[4], v[5]),
+                    narrow2(type, v[6], v[7]));
+}
+
+// ---- What a thread keeps of a matrix.
+
+template <Type kType>
+struct Chunk {
+  uint4 raw = {0u, 0u, 0u, 0u};
+  __device__ __forceinline__ void values(float (&v)[kChunk]) const { widen8(kType, raw, v); }
+  __device__ __forceinline__ void set(const float (&v)[kChunk]) { raw = narrow8(kType, v); }
+};
+template <>
+struct Chunk<Type::f32> {
+  float v[kChunk] = {};
+  __device__ __forceinline__ void values(float (&out)[kChunk]) const {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) out[i] = v[i];
+  }
+  __device__ __forceinline__ void set(const float (&in)[kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[i] = in[i];
+  }
+};
+
+// ---- Memory.
+
+__device__ __forceinline__ float load1(Type type, const std::byte* row, std::int64_t i) {
+  if (type == Type::f32) return reinterpret_cast<const float*>(row)[i];
+  return widen2(type, reinterpret_cast<const unsigned short*>(row)[i]).x;
+}
+
+__device__ __forceinline__ void store1(Type type, std::byte* row, std::int64_t i, float v) {
+  if (type == Type::f32) {
+    reinterpret_cast<float*>(row)[i] = v;
+  } else {
+    reinterpret_cast<unsigned short*>(row)[i] = static_cast<unsigned short>(narrow2(type, v, 0.0f));
+  }
+}
+
+// Eight elements at p, which is aligned to 16 bytes; in global or shared memory.
+template <Type kType>
+__device__ __forceinline__ Chunk<kType> load_whole(Type type, const std::byte* p) {
+  Chunk<kType> c;
+  if constexpr (kType != Type::f32) {
+    c.raw = *reinterpret_cast<const uint4*>(p);
+  } else if (type == Type::f32) {
+    const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
+    c.v[0] = a.x, c.v[1] = a.y, c.v[2] = a.z, c.v[3] = a.w;
+    c.v[4] = b.x, c.v[5] = b.y, c.v[6] = b.z, c.v[7] = b.w;
+  } else {
+    widen8(type, *reinterpret_cast<const uint4*>(p), c.v);
+  }
+  return c;
+}
+
+// Elements [first, first + kChunk) of a row, those at or past n being +0.
+template <Type kType>
+__device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* row, std::int64_t n, std::int64_t first) {
+  float v[kChunk];
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] = first + i < n ? load1(type, row, first + i) : 0.0f;
+  Chunk<kType> c;
+  c.set(v);
+  return c;
+}
+
+// A thread's chunks of a row, chunk c from column first + c * step; elements at or past n are +0. All loads are on
+// their way before any of them is needed.
+template <Type kType, int C>
+__device__ __forceinline__ void load_chunks(Type type, const std::byte* row, std::int64_t n, std::int64_t first,
+                                            std::int64_t step, Chunk<kType> (&v)[C]) {
+  if (aligned16(row) && first + (C - 1) * step + kChunk <= n) {
+    const std::int64_t size = spec::size_of(type);
+#pragma unroll
+    for (int c = 0; c < C; ++c) v[c] = load_whole<kType>(type, row + (first + c * step) * size);
+    return;
+  }
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    const std::int64_t at = first + c * step;
+    if (aligned16(row) && at + kChunk <= n) {
+      v[c] = load_whole<kType>(type, row + at * spec::size_of(type));
+    } else {
+      v[c] = load_part<kType>(type, row, n, at);
+    }
+  }
+}
+
+// Values rounded to the type and stored; elements at or past n are not.
+__device__ __forceinline__ void store_chunk(Type type, std::byte* row, std::int64_t n, std::int64_t first,
+                                            const float (&v)[kChunk]) {
+  if (first + kChunk <= n && aligned16(row)) {
+    if (type == Type::f32) {
+      float4* p = reinterpret_cast<float4*>(row + first * 4);
+      p[0] = make_float4(v[0], v[1], v[2], v[3]);
+      p[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+      *reinterpret_cast<uint4*>(row + first * 2) = narrow8(type, v);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if (first + i < n) store1(type, row, first + i, v[i]);
+  }
+}
+
+}  // namespace truenorm::cuda

@@ -1,0 +1,140 @@
+// Row sums in the published order (spec/reduce.hpp), by lanes, warps and shared memory.
+//
+// A block of 256 elements is 32 lanes of one chunk each. Every sum ends with the addition of +0, so that it matters
+// nowhere whether what is missing was added as +0 or not at all.
+#pragma once
+
+#include "cuda/device/chunk.cuh"
+#include "spec/reduce.hpp"
+
+namespace truenorm::cuda {
+
+using spec::Scalar;
+
+inline constexpr unsigned int kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float from_lane_xor(float v, int mask) { return __shfl_xor_sync(kAllLanes, v, mask); }
+
+// A lane's part of a block's tree over products.
+__device__ __forceinline__ float chunk_products(const float (&a)[kChunk], const float (&b)[kChunk]) {
+  float p[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    p[i] = spec::pair_of_products<Scalar>(a[2 * i], b[2 * i], a[2 * i + 1], b[2 * i + 1]);
+  }
+  return Scalar::add(Scalar::add(p[0], p[1]), Scalar::add(p[2], p[3]));
+}
+
+// The same over plain values, where a pair of products with 1 is a sum.
+__device__ __forceinline__ float chunk_sum(const float (&a)[kChunk]) {
+  float p[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) p[i] = Scalar::add(a[2 * i + 1], a[2 * i]);
+  return Scalar::add(Scalar::add(p[0], p[1]), Scalar::add(p[2], p[3]));
+}
+
+// K trees over `lanes` neighbouring lanes (a power of two), each of one value a lane. Lanes swap halves of what they
+// hold while they hold several values (K - 1 shuffles in all instead of K a step). Lane l ends with the sum of value
+// l mod K, or, where K > lanes, of values l, l + lanes, ... in s[0], s[1], ....
+template <int K>
+__device__ __forceinline__ void lane_trees(float (&s)[K], int lanes) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int step = 0; step < 5; ++step) {
+    if ((1 << step) >= lanes) continue;
+    if ((K >> step) > 1) {
+      const bool odd = (lane >> step) & 1;
+#pragma unroll
+      for (int j = 0; j < (K >> (step + 1)); ++j) {
+        const float keep = odd ? s[2 * j + 1] : s[2 * j], give = odd ? s[2 * j] : s[2 * j + 1];
+        s[j] = Scalar::add(keep, from_lane_xor(give, 1 << step));
+      }
+    } else {
+      s[0] = Scalar::add(s[0], from_lane_xor(s[0], 1 << step));
+    }
+  }
+}
+
+// The tree over the first `count` (at most 32) lanes' values, the same in every lane. Lanes past them hold +0.
+__device__ __forceinline__ float warp_tree(float v, int count) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    if (step < count) v = Scalar::add(v, from_lane_xor(v, step));
+  }
+  return count < 32 ? __shfl_sync(kAllLanes, v, 0) : v;
+}
+
+// The tree over `count` values in shared memory, at most 32 * kMost, the same in every lane.
+template <int kMost>
+__device__ __forceinline__ float tree_of_shared(const float* values, int count) {
+  const int lane = threadIdx.x & 31;
+  if constexpr (kMost > 1) {
+    if (count > 32) {
+      float v[kMost];  // neighbours in one lane
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) v[i] = lane * kMost + i < count ? values[lane * kMost + i] : 0.0f;
+#pragma unroll
+      for (int width = kMost / 2; width >= 1; width /= 2) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
+      }
+      return warp_tree(v[0], 32);
+    }
+  }
+  return warp_tree(lane < count ? values[lane] : 0.0f, count);
+}
+
+// How rows are spread over a thread block: `warps` whole warps for each, or `lanes` lanes (a power of two) where a row
+// has one block or less. A thread's chunks lie `step` columns apart.
+struct RowPlace {
+  int lanes, warps, warp;  // `warp`: this thread's, within its row
+  int row;                 // this thread's, within its thread block
+  std::int64_t first, step;
+
+  __device__ __forceinline__ RowPlace(int lanes_of_row, int warps_of_row) : lanes(lanes_of_row), warps(warps_of_row) {
+    const int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
+    if (warps == 1) {
+      row = w * (32 / lanes) + lane / lanes;
+      warp = 0;
+    } else {
+      row = w / warps;
+      warp = w - row * warps;
+    }
+    first = (static_cast<std::int64_t>(warp) * lanes + (lane & (lanes - 1))) * kChunk;
+    step = static_cast<std::int64_t>(warps) * lanes * kChunk;
+  }
+  // Rows that the thread block has threads for, in part at least.
+  __device__ __forceinline__ int rows() const { return ((blockDim.x >> 5) + warps - 1) / warps; }
+  // One thread for each row.
+  __device__ __forceinline__ bool leads() const { return first == 0; }
+};
+
+// V sums of a row at once, each over C blocks a warp, the same in every thread of the row. `shared` has V * C * warps
+// floats for each row that has more than one warp, and is used once. All threads of the thread block must call.
+template <int V, int C>
+__device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][C], float* shared, float (&out)[V]) {
+#pragma unroll
+  for (int v = 0; v < V; ++v) lane_trees<C>(s[v], at.lanes);
+  if (at.warps == 1) {  // C is 1, or a row has all lanes: lane l holds block l mod C
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      out[v] = s[v][0];
+#pragma unroll
+      for (int step = 1; step <= C / 2; step *= 2) out[v] = Scalar::add(out[v], from_lane_xor(out[v], step));
+    }
+  } else {
+    const int lane = threadIdx.x & 31, blocks = at.warps * C;
+    float* const mine = shared + at.row * V * blocks;
+    if (lane < C) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) mine[v * blocks + lane * at.warps + at.warp] = s[v][0];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < V; ++v) out[v] = tree_of_shared<C>(mine + v * blocks, blocks);
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);
+}
+
+}  // namespace truenorm::cuda

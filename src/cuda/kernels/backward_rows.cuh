@@ -1,0 +1,130 @@
+// The backward of few rows, or of rows too wide for backward_strips.cuh: thread blocks for rows, which make dx, beside
+// thread blocks for columns, which make dweight and dbias (backward_columns.cuh). Neither waits for the other.
+#pragma once
+
+#include "cuda/device/reduce.cuh"
+#include "cuda/device/weights.cuh"
+#include "cuda/kernels/forward.cuh"
+#include "spec/norm.hpp"
+
+namespace truenorm::cuda {
+
+// A row's saved statistics and what its sums gave.
+struct RowSlopes {
+  float mean, rstd, minus_slope, shift;
+};
+
+// A chunk's terms of the row's two sums.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void sum_terms(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
+                                          float mean, float& slope, float& shift) {
+  float g[kChunk], v[kChunk];
+  dy.values(g);
+  s.values(v);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] = Elements::product(g[i], kLayer ? Elements::centred(v[i], mean) : v[i]);
+  slope = chunk_products(v, w);
+  if constexpr (kLayer) shift = chunk_products(g, w);
+}
+
+template <bool kLayer>
+__device__ __forceinline__ void finish_slopes(float slope, float shift, float n, RowSlopes& row) {
+  row.minus_slope = spec::minus_slope_of(slope, n, row.rstd);
+  row.shift = kLayer ? spec::shift_of(shift, n) : 0.0f;
+}
+
+// A chunk of the gradient. `ds` may be what stands for none.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
+                                                const RowSlopes& row, const float (&ds)[kChunk], float (&dx)[kChunk]) {
+  float g[kChunk];
+  dy.values(g);
+  s.values(dx);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if constexpr (kLayer) {
+      const float centred = Elements::centred(dx[i], row.mean);
+      dx[i] = Elements::grad_layer(g[i], w[i], centred, row.minus_slope, row.shift, row.rstd, ds[i]);
+    } else {
+      dx[i] = Elements::grad_rms(g[i], w[i], dx[i], row.minus_slope, row.rstd, ds[i]);
+    }
+  }
+}
+
+template <Type kType>
+__device__ __forceinline__ void ds_values(const spec::BackwardCall& p, const std::byte* ds, std::int64_t n,
+                                          std::int64_t column, float (&v)[kChunk]) {
+  if (ds == nullptr) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[i] = spec::kNoAddend;
+    return;
+  }
+  Chunk<kType> c[1];
+  load_chunks<kType, 1>(p.ds.type, ds, n, column, 0, c);
+  c[0].values(v);
+}
+
+__device__ __forceinline__ void store_gradient(const spec::BackwardCall& p, std::int64_t r, std::int64_t n,
+                                               std::int64_t column, const float (&dx)[kChunk]) {
+  if (p.dx.present) store_chunk(p.dx.type, spec::row_of(p.dx, r), n, column, dx);
+  if (p.dresidual.present) store_chunk(p.dresidual.type, spec::row_of(p.dresidual, r), n, column, dx);
+}
+
+// Without dy the gradient is ds itself.
+__device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::int64_t r, std::int64_t first,
+                                             std::int64_t step) {
+  for (std::int64_t column = first; column < p.n; column += step) {
+    float v[kChunk];
+    ds_values<Type::f32>(p, spec::row_of(p.ds, r), p.n, column, v);
+    store_gradient(p, r, p.n, column, v);
+  }
+}
+
+// One row for each group of threads, as forward_kernel has them. `block`: which of the thread blocks for rows this is.
+template <Type kType, int C, bool kLayer>
+__device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
+                                              float* shared) {
+  const RowPlace at(shape.lanes, shape.warps);
+  const std::int64_t r = block * shape.rows_per_cta + at.row;
+  const bool active = at.row < shape.rows_per_cta && r < p.m;
+  const std::int64_t n = active ? p.n : 0;
+  const std::int64_t row = active ? r : 0;
+  if (!p.dy.present) {
+    if (active) pass_through(p, r, at.first, at.step);
+    return;
+  }
+  RowSlopes of{};
+  of.rstd = __ldg(p.rstd + row);
+  if constexpr (kLayer) of.mean = __ldg(p.mean + row);
+  Chunk<kType> dy[C], s[C];
+  load_chunks<kType, C>(p.dy.type, spec::row_of(p.dy, row), n, at.first, at.step, dy);
+  load_chunks<kType, C>(p.s.type, spec::row_of(p.s, row), n, at.first, at.step, s);
+  PackedVec weight[C];
+#pragma unroll
+  for (int c = 0; c < C; ++c) weight[c] = load_packed(p.weight, n, at.first + c * at.step);
+  const float offset = spec::effective_offset(p.offset);
+
+  constexpr int kSums = kLayer ? 2 : 1;
+  float sums[kSums][C], total[kSums];
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    float w[kChunk];
+    effective_weights(p.weight, offset, weight[c], w);
+    sum_terms<kType, kLayer>(dy[c], s[c], w, of.mean, sums[0][c], sums[kSums - 1][c]);
+  }
+  row_sums<kSums, C>(at, sums, shared, total);
+  if (!active) return;
+  finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(p.n), of);
+  const std::byte* const ds = p.ds.present ? spec::row_of(p.ds, r) : nullptr;
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    const std::int64_t column = at.first + c * at.step;
+    float w[kChunk], d[kChunk], dx[kChunk];
+    effective_weights(p.weight, offset, weight[c], w);
+    ds_values<kType>(p, ds, n, column, d);
+    gradient_values<kType, kLayer>(dy[c], s[c], w, of, d, dx);
+    store_gradient(p, r, n, column, dx);
+  }
+}
+
+}  // namespace truenorm::cuda

@@ -1,0 +1,140 @@
+// The forward of rows that fit in registers: C chunks of a row in each thread of a group. Each element is read once.
+#pragma once
+
+#include "cuda/device/reduce.cuh"
+#include "cuda/device/weights.cuh"
+#include "cuda/tuning/rows.hpp"
+#include "spec/norm.hpp"
+
+namespace truenorm::cuda {
+
+// What forward_kernel needs of shared memory, for its rows and threads that have none.
+constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
+  if (plan.shape.warps == 1) return 0;
+  const int rows = (plan.threads / 32 + plan.shape.warps - 1) / plan.shape.warps;
+  return sizeof(float) * static_cast<std::size_t>(sums * rows * plan.shape.warps * plan.chunks);
+}
+
+// The row's statistics from s. `shared`: row_shared_bytes for three sums.
+template <Type kType, int C, bool kLayer>
+__device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace& at, std::int64_t n,
+                                               const Chunk<kType> (&s)[C], float* shared, float& mean,
+                                               float& rstd) {
+  const auto n_float = static_cast<float>(p.n);
+  float sums[1][C], total[1];
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    float v[kChunk];
+    s[c].values(v);
+    sums[0][c] = kLayer ? chunk_sum(v) : chunk_products(v, v);
+  }
+  row_sums<1, C>(at, sums, shared, total);
+  if constexpr (!kLayer) {
+    mean = 0.0f;
+    rstd = spec::rms_rstd(total[0], n_float, p.eps);
+  } else {
+    const float first_mean = Scalar::div(total[0], n_float);
+    float sums2[2][C], total2[2];
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      float d[kChunk];
+      s[c].values(d);
+      const std::int64_t column = at.first + c * at.step;
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) d[i] = Elements::centred(d[i], first_mean);
+      if (column + kChunk > n) {  // missing elements are +0, not -mean
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) d[i] = column + i < n ? d[i] : 0.0f;
+      }
+      sums2[0][c] = chunk_sum(d);
+      sums2[1][c] = chunk_products(d, d);
+    }
+    row_sums<2, C>(at, sums2, shared + at.rows() * at.warps * C, total2);
+    const auto found = spec::layer_statistics(first_mean, total2[0], total2[1], n_float, p.eps);
+    mean = found.mean;
+    rstd = found.rstd;
+  }
+}
+
+// A chunk of y from one of s.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void output_values(const spec::ForwardCall& p, const Chunk<kType>& s, float mean, float rstd,
+                                              const PackedVec& weight, const PackedVec& bias, float (&y)[kChunk]) {
+  float w[kChunk], b[kChunk];
+  effective_weights(p.weight, spec::effective_offset(p.offset), weight, w);
+  addends(p.bias, bias, b);
+  s.values(y);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) y[i] = Elements::normalised(kLayer ? Elements::centred(y[i], mean) : y[i], rstd);
+  if (p.round_xhat) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) y[i] = rounded_to(p.xhat_type, y[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
+}
+
+// s = x + residual as it is stored.
+template <Type kType>
+__device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const Chunk<kType>& residual,
+                                             float (&s)[kChunk]) {
+  float r[kChunk];
+  x.values(s);
+  residual.values(r);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) s[i] = Elements::residual_sum(s[i], r[i]);
+  if constexpr (kType == Type::f32) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) s[i] = rounded_to(s_type, s[i]);
+  }
+  x.set(s);
+}
+
+template <Type kType, int C, bool kLayer>
+__global__ void __launch_bounds__(most_threads(C))
+    forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
+  extern __shared__ float shared[];
+  const RowPlace at(shape.lanes, shape.warps);
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * shape.rows_per_cta + at.row;
+  const bool active = at.row < shape.rows_per_cta && r < p.m;
+  const std::int64_t n = active ? p.n : 0;  // threads without a row go along with the barriers
+  const std::int64_t row = active ? r : 0;
+
+  Chunk<kType> s[C];
+  load_chunks<kType, C>(p.x.type, spec::row_of(p.x, row), n, at.first, at.step, s);
+  PackedVec weight[C];  // on their way before the sums, which do not need them
+  if (p.residual.present) {
+    Chunk<kType> residual[C];
+    load_chunks<kType, C>(p.residual.type, spec::row_of(p.residual, row), n, at.first, at.step, residual);
+#pragma unroll
+    for (int c = 0; c < C; ++c) weight[c] = load_packed(p.weight, n, at.first + c * at.step);
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      float v[kChunk];
+      add_residual<kType>(p.s_type, s[c], residual[c], v);
+      if (p.s.present) store_chunk(p.s.type, spec::row_of(p.s, row), n, at.first + c * at.step, v);
+    }
+  } else {
+#pragma unroll
+    for (int c = 0; c < C; ++c) weight[c] = load_packed(p.weight, n, at.first + c * at.step);
+  }
+
+  float mean, rstd;
+  row_statistics<kType, C, kLayer>(p, at, n, s, shared, mean, rstd);
+  if (!active) return;
+  if (at.leads()) {
+    if (p.mean != nullptr) p.mean[r] = mean;
+    if (p.rstd != nullptr) p.rstd[r] = rstd;
+  }
+  if (!p.y.present) return;
+  std::byte* const y = spec::row_of(p.y, r);
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    const std::int64_t column = at.first + c * at.step;
+    float v[kChunk];
+    output_values<kType, kLayer>(p, s[c], mean, rstd, weight[c], load_packed(p.bias, n, column), v);
+    store_chunk(p.y.type, y, n, column, v);
+  }
+}
+
+}  // namespace truenorm::cuda

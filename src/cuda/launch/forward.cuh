@@ -1,0 +1,44 @@
+// Forward launches of one matrix type; each type is compiled apart.
+#pragma once
+
+#include "cuda/kernels/forward.cuh"
+#include "cuda/kernels/forward_wide.cuh"
+#include "cuda/launch/launch.hpp"
+
+namespace truenorm::cuda {
+
+template <Type kType, bool kLayer>
+const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
+  const RowPlan plan = plan_forward(call.m, call.n, device);
+  if (plan.wide) {
+    const std::int64_t tiles = (call.n + kTile - 1) / kTile;
+    const std::size_t tile_bytes = kWideThreads * sizeof(Chunk<kType>), sums = wide_shared_bytes(2);
+    const auto fit = static_cast<std::int64_t>((device.shared_bytes - sums) / tile_bytes);
+    const int cached = static_cast<int>(std::min(tiles, fit));
+    const std::size_t bytes = sums + static_cast<std::size_t>(cached) * tile_bytes;
+    return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes},
+                  where, call, cached);
+  }
+  const auto with = [&](auto kernel) {
+    const std::int64_t blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta;
+    return launch({reinterpret_cast<const void*>(kernel), blocks, plan.threads, row_shared_bytes(plan, 3)}, where, call,
+                  plan.shape);
+  };
+  switch (plan.chunks) {
+    case 1: return with(&forward_kernel<kType, 1, kLayer>);
+    case 2: return with(&forward_kernel<kType, 2, kLayer>);
+    default: return with(&forward_kernel<kType, 4, kLayer>);
+  }
+}
+
+template <Type kType>
+const char* launch_forward(const spec::ForwardCall& call, const Where& where, const Device& device) {
+  return call.layer_norm ? launch_forward_op<kType, true>(call, where, device)
+                         : launch_forward_op<kType, false>(call, where, device);
+}
+
+extern template const char* launch_forward<Type::f32>(const spec::ForwardCall&, const Where&, const Device&);
+extern template const char* launch_forward<Type::f16>(const spec::ForwardCall&, const Where&, const Device&);
+extern template const char* launch_forward<Type::bf16>(const spec::ForwardCall&, const Where&, const Device&);
+
+}  // namespace truenorm::cuda

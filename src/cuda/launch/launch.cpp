@@ -1,0 +1,140 @@
+#include "cuda/launch/launch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace truenorm::cuda {
+
+namespace {
+
+constexpr int kMostDevices = 64;
+constexpr std::size_t kDefaultShared = 48 << 10;  // what a kernel may have without being told
+
+const char* sentence(cudaError_t e) {
+  if (e == cudaSuccess) return nullptr;
+  cudaGetLastError();  // not to be found by the next caller
+  return cudaGetErrorString(e);
+}
+
+struct Known {
+  std::once_flag once;
+  Device device;
+  cudaError_t error = cudaSuccess;
+};
+
+Known& known(int index) {
+  static std::array<Known, kMostDevices> all;
+  return all[static_cast<std::size_t>(index)];
+}
+
+cudaError_t ask(int index, Device& device) {
+  int value = 0;
+  const auto get = [&](cudaDeviceAttr attribute, auto& to) {
+    const cudaError_t e = cudaDeviceGetAttribute(&value, attribute, index);
+    to = static_cast<std::remove_reference_t<decltype(to)>>(value);
+    return e;
+  };
+  if (const auto e = get(cudaDevAttrMultiProcessorCount, device.multiprocessors); e != cudaSuccess) return e;
+  if (const auto e = get(cudaDevAttrComputeCapabilityMajor, device.major); e != cudaSuccess) return e;
+  if (const auto e = get(cudaDevAttrComputeCapabilityMinor, device.minor); e != cudaSuccess) return e;
+  return get(cudaDevAttrMaxSharedMemoryPerBlockOptin, device.shared_bytes);
+}
+
+}  // namespace
+
+bool compiled() { return true; }
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return std::min(count, kMostDevices);
+}
+
+const Device* device_of(int index, const char*& error) {
+  Known& k = known(index);
+  std::call_once(k.once, [&] { k.error = ask(index, k.device); });
+  error = sentence(k.error);
+  return error == nullptr ? &k.device : nullptr;
+}
+
+DeviceGuard::DeviceGuard(int device) {
+  int current = 0;
+  error_ = sentence(cudaGetDevice(&current));
+  if (error_ != nullptr || current == device) return;
+  error_ = sentence(cudaSetDevice(device));
+  if (error_ == nullptr) before_ = current;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (before_ >= 0) cudaSetDevice(before_);
+}
+
+const char* launch(const Launch& what, int device, void* stream, void** arguments) {
+  const DeviceGuard guard(device);
+  if (guard.error() != nullptr) return guard.error();
+  if (what.shared_bytes > kDefaultShared) {
+    const cudaError_t e = cudaFuncSetAttribute(what.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               static_cast<int>(what.shared_bytes));
+    if (e != cudaSuccess) return sentence(e);
+  }
+  cudaLaunchConfig_t config{};
+  config.blockDim = dim3(static_cast<unsigned>(what.threads));
+  config.dynamicSmemBytes = what.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  std::array<cudaLaunchAttribute, 2> attributes{};
+  config.attrs = attributes.data();
+  const auto attribute = [&](cudaLaunchAttributeID id) -> cudaLaunchAttribute& {
+    attributes[config.numAttrs].id = id;
+    return attributes[config.numAttrs++];
+  };
+  std::int64_t blocks = what.blocks;
+  if (what.cluster > 1) {
+    auto& dim = attribute(cudaLaunchAttributeClusterDimension).val.clusterDim;
+    dim.x = static_cast<unsigned>(what.cluster);
+    dim.y = dim.z = 1;
+  }
+  if (what.cooperative) {
+    // As many as are sure to be on the device at once.
+    std::int64_t resident = 0;
+    if (what.cluster > 1) {
+      int clusters = 0;
+      config.gridDim = dim3(static_cast<unsigned>(blocks));
+      if (const auto e = cudaOccupancyMaxActiveClusters(&clusters, what.kernel, &config); e != cudaSuccess) {
+        return sentence(e);
+      }
+      resident = std::int64_t{clusters} * what.cluster;
+    } else {
+      int each = 0;
+      if (const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, what.kernel, what.threads,
+                                                                       what.shared_bytes);
+          e != cudaSuccess) {
+        return sentence(e);
+      }
+      const char* error = nullptr;
+      const Device* const d = device_of(device, error);
+      if (d == nullptr) return error;
+      resident = std::int64_t{each} * d->multiprocessors;
+    }
+    if (resident == 0) return "no thread block of this kernel fits on the device";
+    blocks = std::min(blocks, resident);
+    attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
+  }
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  cudaError_t e = cudaLaunchKernelExC(&config, what.kernel, arguments);
+  // A share of the device (MPS, a green context) may hold fewer than the device would: any number does the work.
+  while (e == cudaErrorCooperativeLaunchTooLarge && config.gridDim.x > static_cast<unsigned>(what.cluster)) {
+    cudaGetLastError();
+    const auto clusters = config.gridDim.x / static_cast<unsigned>(what.cluster);
+    config.gridDim.x = (clusters + 1) / 2 * static_cast<unsigned>(what.cluster);
+    if (clusters == 1) break;
+    e = cudaLaunchKernelExC(&config, what.kernel, arguments);
+  }
+  return sentence(e);
+}
+
+}  // namespace truenorm::cuda

@@ -1,0 +1,46 @@
+// Launches: the device guard, attributes, and errors as the runtime's sentences.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cuda/run.hpp"
+#include "cuda/tuning/device.hpp"
+
+namespace truenorm::cuda {
+
+// What cudaGetDeviceProperties would say, asked once for each device. Null and a sentence where there is none.
+const Device* device_of(int index, const char*& error);
+
+// Makes a device current for as long as it lives.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  const char* error() const { return error_; }
+
+ private:
+  int before_ = -1;
+  const char* error_ = nullptr;
+};
+
+struct Launch {
+  const void* kernel;
+  std::int64_t blocks;
+  int threads;
+  std::size_t shared_bytes = 0;
+  int cluster = 1;
+  // All thread blocks are on the device at once; `blocks` is what there is work for, and fewer may be launched.
+  bool cooperative = false;
+};
+
+const char* launch(const Launch& launch, int device, void* stream, void** arguments);
+
+template <class... Arguments>
+const char* launch(const Launch& what, const Where& where, Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  return launch(what, where.device, where.stream, pointers);
+}
+
+}  // namespace truenorm::cuda

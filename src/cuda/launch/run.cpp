@@ -1,0 +1,83 @@
+#include "cuda/run.hpp"
+
+#include "cuda/launch/launch.hpp"
+#include "cuda/launch/plan.hpp"
+
+namespace truenorm::cuda {
+
+using spec::Rows;
+using spec::Type;
+
+// Defined in the files of each type.
+template <Type kType>
+const char* launch_forward(const spec::ForwardCall& call, const Where& where, const Device& device);
+template <Type kType>
+const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
+                            void* counters);
+
+namespace {
+
+constexpr std::size_t kCounterBytes = 16;
+
+Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
+
+bool same_place(const Rows& a, const Rows& b) { return a.present && b.present && a.data == b.data; }
+
+}  // namespace
+
+Type matrices(const spec::ForwardCall& call) {
+  Type type = call.x.type;
+  for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
+  return call.residual.present && call.s_type != type ? Type::f32 : type;
+}
+
+Type matrices(const spec::BackwardCall& call) {
+  Type type = call.dy.present ? call.dy.type : call.ds.type;
+  for (const Rows* t : {&call.ds, &call.dx, &call.dresidual}) type = common(type, *t);
+  return call.dy.present ? common(type, call.s) : type;
+}
+
+BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device) {
+  BackwardPlan plan;
+  const bool rows = call.m > 0 && (call.dx.present || call.dresidual.present);
+  const bool columns = call.dweight.present || call.dbias.present;
+  plan.split = plan_split(call.m, call.n, rows, columns, device);
+  plan.ordered = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
+  if (plan.ordered) plan.scratch.counters = kCounterBytes;
+  return plan;
+}
+
+const char* run_forward(const spec::ForwardCall& call, const Where& where) {
+  if (call.m == 0) return nullptr;
+  const char* error = nullptr;
+  const Device* const device = device_of(where.device, error);
+  if (device == nullptr) return error;
+  switch (matrices(call)) {
+    case Type::f32: return launch_forward<Type::f32>(call, where, *device);
+    case Type::f16: return launch_forward<Type::f16>(call, where, *device);
+    default: return launch_forward<Type::bf16>(call, where, *device);
+  }
+}
+
+const char* backward_scratch(const spec::BackwardCall& call, int index, Scratch& scratch) {
+  const char* error = nullptr;
+  const Device* const device = device_of(index, error);
+  if (device == nullptr) return error;
+  scratch = plan_backward(call, *device).scratch;
+  return nullptr;
+}
+
+const char* run_backward(const spec::BackwardCall& call, const Where& where, void* data, void* counters) {
+  const char* error = nullptr;
+  const Device* const device = device_of(where.device, error);
+  if (device == nullptr) return error;
+  const BackwardPlan plan = plan_backward(call, *device);
+  if (plan.split.row_blocks + plan.split.slabs == 0) return nullptr;
+  switch (matrices(call)) {
+    case Type::f32: return launch_backward<Type::f32>(call, where, plan, data, counters);
+    case Type::f16: return launch_backward<Type::f16>(call, where, plan, data, counters);
+    default: return launch_backward<Type::bf16>(call, where, plan, data, counters);
+  }
+}
+
+}  // namespace truenorm::cuda
