@@ -89,6 +89,11 @@ struct Chunk<Type::f32> {
 
 // ---- Memory.
 
+template <Type kType>
+__device__ __forceinline__ int bytes_each(Type type) {
+  return kType != Type::f32 || type != Type::f32 ? 2 : 4;
+}
+
 __device__ __forceinline__ float load1(Type type, const std::byte* row, std::int64_t i) {
   if (type == Type::f32) return reinterpret_cast<const float*>(row)[i];
   return widen2(type, reinterpret_cast<const unsigned short*>(row)[i]).x;
@@ -120,7 +125,7 @@ __device__ __forceinline__ Chunk<kType> load_whole(Type type, const std::byte* p
 
 // Elements [first, first + kChunk) of a row, those at or past n being +0.
 template <Type kType>
-__device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* row, std::int64_t n, std::int64_t first) {
+__device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* row, int n, int first) {
   float v[kChunk];
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) v[i] = first + i < n ? load1(type, row, first + i) : 0.0f;
@@ -129,44 +134,48 @@ __device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* ro
   return c;
 }
 
+// In a kernel with kWhole every row starts at a multiple of 16 bytes and has whole chunks only, so that a chunk is all
+// there (first < n) or not at all.
+
 // A thread's chunks of a row, chunk c from column first + c * step; elements at or past n are +0. All loads are on
 // their way before any of them is needed.
-template <Type kType, int C>
-__device__ __forceinline__ void load_chunks(Type type, const std::byte* row, std::int64_t n, std::int64_t first,
-                                            std::int64_t step, Chunk<kType> (&v)[C]) {
-  if (aligned16(row) && first + (C - 1) * step + kChunk <= n) {
-    const std::int64_t size = spec::size_of(type);
-#pragma unroll
-    for (int c = 0; c < C; ++c) v[c] = load_whole<kType>(type, row + (first + c * step) * size);
-    return;
-  }
+template <Type kType, bool kWhole, int C>
+__device__ __forceinline__ void load_chunks(Type type, const std::byte* row, int n, int first, int step,
+                                            Chunk<kType> (&v)[C]) {
+  const int size = bytes_each<kType>(type);
+  const std::byte* const p = row + std::int64_t{first} * size;
+  [[maybe_unused]] const bool aligned = kWhole || aligned16(row);
 #pragma unroll
   for (int c = 0; c < C; ++c) {
-    const std::int64_t at = first + c * step;
-    if (aligned16(row) && at + kChunk <= n) {
-      v[c] = load_whole<kType>(type, row + at * spec::size_of(type));
+    const int at = first + c * step;
+    if constexpr (kWhole) {
+      v[c] = at < n ? load_whole<kType>(type, p + c * step * size) : Chunk<kType>{};
     } else {
-      v[c] = load_part<kType>(type, row, n, at);
+      v[c] = aligned && at + kChunk <= n ? load_whole<kType>(type, p + c * step * size)
+                                         : load_part<kType>(type, row, n, at);
     }
   }
 }
 
 // Values rounded to the type and stored; elements at or past n are not.
-__device__ __forceinline__ void store_chunk(Type type, std::byte* row, std::int64_t n, std::int64_t first,
-                                            const float (&v)[kChunk]) {
-  if (first + kChunk <= n && aligned16(row)) {
-    if (type == Type::f32) {
-      float4* p = reinterpret_cast<float4*>(row + first * 4);
+template <Type kType, bool kWhole>
+__device__ __forceinline__ void store_chunk(Type type, std::byte* row, int n, int first, const float (&v)[kChunk]) {
+  if (kWhole ? first < n : first + kChunk <= n && aligned16(row)) {
+    std::byte* const to = row + std::int64_t{first} * bytes_each<kType>(type);
+    if (kType != Type::f32) {
+      *reinterpret_cast<uint4*>(to) = narrow8(kType, v);
+    } else if (type != Type::f32) {
+      *reinterpret_cast<uint4*>(to) = narrow8(type, v);
+    } else {
+      auto* const p = reinterpret_cast<float4*>(to);
       p[0] = make_float4(v[0], v[1], v[2], v[3]);
       p[1] = make_float4(v[4], v[5], v[6], v[7]);
-    } else {
-      *reinterpret_cast<uint4*>(row + first * 2) = narrow8(type, v);
     }
-    return;
-  }
+  } else if constexpr (!kWhole) {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if (first + i < n) store1(type, row, first + i, v[i]);
+    for (int i = 0; i < kChunk; ++i) {
+      if (first + i < n) store1(type, row, first + i, v[i]);
+    }
   }
 }
 

@@ -84,33 +84,27 @@ __device__ __forceinline__ float tree_of_shared(const float* values, int count) 
   return warp_tree(lane < count ? values[lane] : 0.0f, count);
 }
 
-// How rows are spread over a thread block: `warps` whole warps for each, or `lanes` lanes (a power of two) where a row
-// has one block or less. A thread's chunks lie `step` columns apart.
+// Where a thread stands: a thread block has one row of several warps, or several rows of 2^log_lanes lanes each. Its
+// chunks lie `step` columns apart.
 struct RowPlace {
-  int lanes, warps, warp;  // `warp`: this thread's, within its row
-  int row;                 // this thread's, within its thread block
-  std::int64_t first, step;
+  int lanes, warps;
+  int warp;  // this thread's, within its row: `warps` or more where the thread block has warps to spare
+  int row;   // this thread's, within its thread block
+  int first, step;
 
-  __device__ __forceinline__ RowPlace(int lanes_of_row, int warps_of_row) : lanes(lanes_of_row), warps(warps_of_row) {
+  __device__ __forceinline__ RowPlace(int log_lanes, int warps_of_row) : lanes(1 << log_lanes), warps(warps_of_row) {
     const int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
-    if (warps == 1) {
-      row = w * (32 / lanes) + lane / lanes;
-      warp = 0;
-    } else {
-      row = w / warps;
-      warp = w - row * warps;
-    }
-    first = (static_cast<std::int64_t>(warp) * lanes + (lane & (lanes - 1))) * kChunk;
-    step = static_cast<std::int64_t>(warps) * lanes * kChunk;
+    row = warps == 1 ? threadIdx.x >> log_lanes : 0;
+    warp = warps == 1 ? 0 : w;
+    first = ((warp << log_lanes) + (lane & (lanes - 1))) * kChunk;
+    step = (warps << log_lanes) * kChunk;
   }
-  // Rows that the thread block has threads for, in part at least.
-  __device__ __forceinline__ int rows() const { return ((blockDim.x >> 5) + warps - 1) / warps; }
   // One thread for each row.
   __device__ __forceinline__ bool leads() const { return first == 0; }
 };
 
 // V sums of a row at once, each over C blocks a warp, the same in every thread of the row. `shared` has V * C * warps
-// floats for each row that has more than one warp, and is used once. All threads of the thread block must call.
+// floats where a row has more than one warp, and is used once. All threads of the thread block must call.
 template <int V, int C>
 __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][C], float* shared, float (&out)[V]) {
 #pragma unroll
@@ -124,14 +118,13 @@ __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][C], f
     }
   } else {
     const int lane = threadIdx.x & 31, blocks = at.warps * C;
-    float* const mine = shared + at.row * V * blocks;
-    if (lane < C) {
+    if (lane < C && at.warp < at.warps) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) mine[v * blocks + lane * at.warps + at.warp] = s[v][0];
+      for (int v = 0; v < V; ++v) shared[v * blocks + lane * at.warps + at.warp] = s[v][0];
     }
     __syncthreads();
 #pragma unroll
-    for (int v = 0; v < V; ++v) out[v] = tree_of_shared<C>(mine + v * blocks, blocks);
+    for (int v = 0; v < V; ++v) out[v] = tree_of_shared<C>(shared + v * blocks, blocks);
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);

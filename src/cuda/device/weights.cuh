@@ -13,23 +13,26 @@ struct PackedVec {
   uint4 low = {0u, 0u, 0u, 0u}, high = {0u, 0u, 0u, 0u};  // high: the second half of FP32
 };
 
-__device__ __forceinline__ PackedVec load_packed(const Vec& v, std::int64_t n, std::int64_t first) {
+template <bool kWhole>
+__device__ __forceinline__ PackedVec load_packed(const Vec& v, int n, int first) {
   PackedVec w;
   if (!v.present) return w;
-  if (first + kChunk <= n && aligned16(v.data)) {
+  if (kWhole ? first < n : first + kChunk <= n && aligned16(v.data)) {
     const auto* p = reinterpret_cast<const uint4*>(v.data + first * spec::size_of(v.type));
     w.low = __ldg(p);
     if (v.type == Type::f32) w.high = __ldg(p + 1);
     return w;
   }
-  float e[kChunk];
+  if constexpr (!kWhole) {
+    float e[kChunk];
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) e[i] = first + i < n ? load1(v.type, v.data, first + i) : 0.0f;
-  if (v.type == Type::f32) {
-    w.low = make_uint4(__float_as_uint(e[0]), __float_as_uint(e[1]), __float_as_uint(e[2]), __float_as_uint(e[3]));
-    w.high = make_uint4(__float_as_uint(e[4]), __float_as_uint(e[5]), __float_as_uint(e[6]), __float_as_uint(e[7]));
-  } else {
-    w.low = narrow8(v.type, e);
+    for (int i = 0; i < kChunk; ++i) e[i] = first + i < n ? load1(v.type, v.data, first + i) : 0.0f;
+    if (v.type == Type::f32) {
+      w.low = make_uint4(__float_as_uint(e[0]), __float_as_uint(e[1]), __float_as_uint(e[2]), __float_as_uint(e[3]));
+      w.high = make_uint4(__float_as_uint(e[4]), __float_as_uint(e[5]), __float_as_uint(e[6]), __float_as_uint(e[7]));
+    } else {
+      w.low = narrow8(v.type, e);
+    }
   }
   return w;
 }
@@ -53,6 +56,7 @@ __device__ __forceinline__ void effective_weights(const Vec& weight, float offse
     return;
   }
   unpack(weight, packed, w);
+  if (offset == 0.0f) return;  // -0: it changes nothing
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) w[i] = Elements::effective_weight(w[i], offset);
 }

@@ -3,6 +3,7 @@
 // A warp has `chunks` lanes side by side for the columns, a power of two, and 32 / chunks pairs of neighbouring strips.
 #pragma once
 
+#include "cuda/device/column_trees.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/weights.cuh"
 #include "spec/norm.hpp"
@@ -10,68 +11,33 @@
 
 namespace truenorm::cuda {
 
-// One row's terms, added to its strip's sums. `llama`: dweight's xhat is rounded to x's type.
+// One row's terms, added to its strip's sums.
 template <Type kType, bool kLayer>
-__device__ __forceinline__ void add_row(const Chunk<kType>& dy, const Chunk<kType>& s, float mean, float rstd,
-                                        bool llama, Type xhat_type, float (&dweight)[kChunk], float (&dbias)[kChunk]) {
+__device__ __forceinline__ void add_row(const spec::BackwardCall& p, const Chunk<kType>& dy, const Chunk<kType>& s,
+                                        float mean, float rstd, float (&dweight)[kChunk], float (&dbias)[kChunk]) {
   float g[kChunk], v[kChunk];
   dy.values(g);
-  s.values(v);
+  if (p.dweight.present) {
+    s.values(v);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    const float centred = kLayer ? Elements::centred(v[i], mean) : v[i];
-    if (llama) {
-      const float xhat = rounded_to(xhat_type, Elements::normalised(centred, rstd));
-      dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat);
+    for (int i = 0; i < kChunk; ++i) v[i] = kLayer ? Elements::centred(v[i], mean) : v[i];
+    if (p.round_xhat) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const float xhat = rounded_to(p.xhat_type, Elements::normalised(v[i], rstd));
+        dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat);
+      }
     } else {
-      dweight[i] = Elements::grad_weight(dweight[i], Elements::product(g[i], centred), rstd);
-    }
-    dbias[i] = Elements::grad_bias(dbias[i], g[i]);
-  }
-}
-
-// The tree over a warp's strips, lanes `chunks` apart being neighbours; lanes swap halves of what they hold. Leaves this
-// lane's sums, of columns lane / chunks + j * (32 / chunks), in the warp's row of `out`, kChunk * chunks floats.
-__device__ __forceinline__ void tree_of_strips(float (&s)[kChunk], int chunks, float* out) {
-  const int lane = threadIdx.x & 31, chunk = lane & (chunks - 1), strip = lane / chunks;
-  int held = kChunk, steps = 0;
 #pragma unroll
-  for (int step = 0; step < 5; ++step) {
-    if ((chunks << step) < 32) {
-      const int mask = chunks << step;
-      if ((kChunk >> step) > 1) {
-        const bool odd = (strip >> step) & 1;
-#pragma unroll
-        for (int j = 0; j < (kChunk >> (step + 1)); ++j) {
-          const float keep = odd ? s[2 * j + 1] : s[2 * j], give = odd ? s[2 * j] : s[2 * j + 1];
-          s[j] = Scalar::add(keep, from_lane_xor(give, mask));
-        }
-        held /= 2;
-        ++steps;
-      } else {
-        s[0] = Scalar::add(s[0], from_lane_xor(s[0], mask));
+      for (int i = 0; i < kChunk; ++i) {
+        dweight[i] = Elements::grad_weight(dweight[i], Elements::product(g[i], v[i]), rstd);
       }
     }
   }
-  const int base = strip & ((1 << steps) - 1);
+  if (p.dbias.present) {
 #pragma unroll
-  for (int j = 0; j < kChunk; ++j) {
-    if (j < held) out[chunk * kChunk + base + (j << steps)] = s[j];
+    for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
   }
-}
-
-// The neighbour-first tree over `count` (a power of two, at most kColumnWarps) values `stride` apart.
-inline constexpr int kColumnWarps = 16;
-__device__ __forceinline__ float tree_of_column(const float* values, int count, int stride) {
-  float v[kColumnWarps];
-#pragma unroll
-  for (int i = 0; i < kColumnWarps; ++i) v[i] = i < count ? values[i * stride] : 0.0f;
-#pragma unroll
-  for (int width = kColumnWarps / 2; width >= 1; width /= 2) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
-  }
-  return v[0];
 }
 
 // spec::TreeSum over groups of strips, its levels `stride` floats apart in shared memory.
@@ -109,13 +75,13 @@ constexpr std::size_t columns_shared_bytes(int threads, int chunks) {
 
 // Columns [slab * chunks * kChunk, ...). The thread block has a power of two of warps, at most kColumnWarps, and at
 // least chunks * kChunk threads.
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, int chunks, std::int64_t slab,
                                                  float* shared) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   const int columns = chunks * kChunk;
-  const std::int64_t n = p.n, begin = slab * columns;
-  const std::int64_t column = begin + (lane & (chunks - 1)) * kChunk;
+  const int n = static_cast<int>(p.n), begin = static_cast<int>(slab) * columns;
+  const int column = begin + (lane & (chunks - 1)) * kChunk;
   const std::int64_t strips = spec::strips(n);
   const std::int64_t used = p.dy.present ? (p.m < strips ? p.m : strips) : 0;
   const std::int64_t in_group = std::int64_t{2} * warps * (32 / chunks);
@@ -135,9 +101,9 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
       for (int k = 0; k < 2; ++k) {
         const bool there = r + k < p.m;
         const std::int64_t row = there ? r + k : r;
-        load_chunks<kType, 1>(p.dy.type, spec::row_of(p.dy, row), there ? n : 0, column, 0, dy[k]);
+        load_chunks<kType, kWhole>(p.dy.type, spec::row_of(p.dy, row), there ? n : 0, column, 0, dy[k]);
         if (p.dweight.present) {
-          load_chunks<kType, 1>(p.s.type, spec::row_of(p.s, row), there ? n : 0, column, 0, s[k]);
+          load_chunks<kType, kWhole>(p.s.type, spec::row_of(p.s, row), there ? n : 0, column, 0, s[k]);
           rstd[k] = __ldg(p.rstd + row);
           if constexpr (kLayer) mean[k] = __ldg(p.mean + row);
         }
@@ -145,7 +111,7 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         if (r + k < p.m) {
-          add_row<kType, kLayer>(dy[k][0], s[k][0], mean[k], rstd[k], p.round_xhat, p.xhat_type, dweight[k], dbias[k]);
+          add_row<kType, kLayer>(p, dy[k][0], s[k][0], mean[k], rstd[k], dweight[k], dbias[k]);
         }
       }
     }
@@ -155,15 +121,15 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
       dbias[0][i] = Scalar::add(dbias[0][i], dbias[1][i]);
     }
     __syncthreads();  // what the group before left has been read
-    if (p.dweight.present) tree_of_strips(dweight[0], chunks, of_weight + warp * columns);
-    if (p.dbias.present) tree_of_strips(dbias[0], chunks, of_bias + warp * columns);
+    if (p.dweight.present) tree_over_lanes(dweight[0], chunks, of_weight + warp * columns);
+    if (p.dbias.present) tree_over_lanes(dbias[0], chunks, of_bias + warp * columns);
     __syncthreads();
     if (threadIdx.x < columns) {
       if (p.dweight.present) dweight_sum.push(tree_of_column(of_weight + threadIdx.x, warps, columns));
       if (p.dbias.present) dbias_sum.push(tree_of_column(of_bias + threadIdx.x, warps, columns));
     }
   }
-  const std::int64_t mine = begin + threadIdx.x;
+  const int mine = begin + threadIdx.x;
   if (threadIdx.x < columns && mine < n) {
     if (p.dweight.present) store1(p.dweight.type, p.dweight.data, mine, dweight_sum.finish());
     if (p.dbias.present) store1(p.dbias.type, p.dbias.data, mine, dbias_sum.finish());

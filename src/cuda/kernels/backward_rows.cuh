@@ -51,43 +51,44 @@ __device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Ch
   }
 }
 
-template <Type kType>
-__device__ __forceinline__ void ds_values(const spec::BackwardCall& p, const std::byte* ds, std::int64_t n,
-                                          std::int64_t column, float (&v)[kChunk]) {
+template <Type kType, bool kWhole>
+__device__ __forceinline__ void ds_values(const spec::BackwardCall& p, const std::byte* ds, int n, int column,
+                                          float (&v)[kChunk]) {
   if (ds == nullptr) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) v[i] = spec::kNoAddend;
     return;
   }
   Chunk<kType> c[1];
-  load_chunks<kType, 1>(p.ds.type, ds, n, column, 0, c);
+  load_chunks<kType, kWhole>(p.ds.type, ds, n, column, 0, c);
   c[0].values(v);
 }
 
-__device__ __forceinline__ void store_gradient(const spec::BackwardCall& p, std::int64_t r, std::int64_t n,
-                                               std::int64_t column, const float (&dx)[kChunk]) {
-  if (p.dx.present) store_chunk(p.dx.type, spec::row_of(p.dx, r), n, column, dx);
-  if (p.dresidual.present) store_chunk(p.dresidual.type, spec::row_of(p.dresidual, r), n, column, dx);
+template <Type kType, bool kWhole>
+__device__ __forceinline__ void store_gradient(const spec::BackwardCall& p, std::int64_t r, int n, int column,
+                                               const float (&dx)[kChunk]) {
+  if (p.dx.present) store_chunk<kType, kWhole>(p.dx.type, spec::row_of(p.dx, r), n, column, dx);
+  if (p.dresidual.present) store_chunk<kType, kWhole>(p.dresidual.type, spec::row_of(p.dresidual, r), n, column, dx);
 }
 
 // Without dy the gradient is ds itself.
-__device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::int64_t r, std::int64_t first,
-                                             std::int64_t step) {
-  for (std::int64_t column = first; column < p.n; column += step) {
+__device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::int64_t r, int first, int step) {
+  const int n = static_cast<int>(p.n);
+  for (int column = first; column < n; column += step) {
     float v[kChunk];
-    ds_values<Type::f32>(p, spec::row_of(p.ds, r), p.n, column, v);
-    store_gradient(p, r, p.n, column, v);
+    ds_values<Type::f32, false>(p, spec::row_of(p.ds, r), n, column, v);
+    store_gradient<Type::f32, false>(p, r, n, column, v);
   }
 }
 
 // One row for each group of threads, as forward_kernel has them. `block`: which of the thread blocks for rows this is.
-template <Type kType, int C, bool kLayer>
+template <Type kType, int C, bool kLayer, bool kWhole>
 __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
                                               float* shared) {
-  const RowPlace at(shape.lanes, shape.warps);
+  const RowPlace at(shape.log_lanes, shape.warps);
   const std::int64_t r = block * shape.rows_per_cta + at.row;
-  const bool active = at.row < shape.rows_per_cta && r < p.m;
-  const std::int64_t n = active ? p.n : 0;
+  const bool active = at.row < shape.rows_per_cta && at.warp < shape.warps && r < p.m;
+  const int n = active ? static_cast<int>(p.n) : 0;
   const std::int64_t row = active ? r : 0;
   if (!p.dy.present) {
     if (active) pass_through(p, r, at.first, at.step);
@@ -97,11 +98,11 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   of.rstd = __ldg(p.rstd + row);
   if constexpr (kLayer) of.mean = __ldg(p.mean + row);
   Chunk<kType> dy[C], s[C];
-  load_chunks<kType, C>(p.dy.type, spec::row_of(p.dy, row), n, at.first, at.step, dy);
-  load_chunks<kType, C>(p.s.type, spec::row_of(p.s, row), n, at.first, at.step, s);
+  load_chunks<kType, kWhole>(p.dy.type, spec::row_of(p.dy, row), n, at.first, at.step, dy);
+  load_chunks<kType, kWhole>(p.s.type, spec::row_of(p.s, row), n, at.first, at.step, s);
   PackedVec weight[C];
 #pragma unroll
-  for (int c = 0; c < C; ++c) weight[c] = load_packed(p.weight, n, at.first + c * at.step);
+  for (int c = 0; c < C; ++c) weight[c] = load_packed<kWhole>(p.weight, n, at.first + c * at.step);
   const float offset = spec::effective_offset(p.offset);
 
   constexpr int kSums = kLayer ? 2 : 1;
@@ -118,12 +119,12 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   const std::byte* const ds = p.ds.present ? spec::row_of(p.ds, r) : nullptr;
 #pragma unroll
   for (int c = 0; c < C; ++c) {
-    const std::int64_t column = at.first + c * at.step;
+    const int column = at.first + c * at.step;
     float w[kChunk], d[kChunk], dx[kChunk];
     effective_weights(p.weight, offset, weight[c], w);
-    ds_values<kType>(p, ds, n, column, d);
+    ds_values<kType, kWhole>(p, ds, n, column, d);
     gradient_values<kType, kLayer>(dy[c], s[c], w, of, d, dx);
-    store_gradient(p, r, n, column, dx);
+    store_gradient<kType, kWhole>(p, r, n, column, dx);
   }
 }
 

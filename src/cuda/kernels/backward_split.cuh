@@ -44,20 +44,20 @@ __device__ __forceinline__ void split_blocks(const SplitShape& shape, const Visi
   }
 }
 
-template <Type kType, int C, bool kLayer>
+template <Type kType, int C, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kSplitThreads)
     backward_split_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
   extern __shared__ float shared[];
   split_blocks(
-      shape, [&](std::int64_t slab) { backward_columns<kType, kLayer>(p, shape.chunks, slab, shared); },
-      [&](std::int64_t block) { backward_rows<kType, C, kLayer>(p, shape.rows, block, shared); });
+      shape, [&](std::int64_t slab) { backward_columns<kType, kLayer, kWhole>(p, shape.chunks, slab, shared); },
+      [&](std::int64_t block) { backward_rows<kType, C, kLayer, kWhole>(p, shape.rows, block, shared); });
 }
 
 // A row too long for registers, by one thread block of kWideThreads, which reads it twice.
 template <Type kType, bool kLayer>
 __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, std::int64_t r, float* shared) {
-  const std::int64_t n = p.n, first = static_cast<std::int64_t>(threadIdx.x) * kChunk;
-  const std::int64_t tiles = (n + kTile - 1) / kTile;
+  const int n = static_cast<int>(p.n), first = threadIdx.x * kChunk;
+  const int tiles = (n + kTile - 1) / kTile;
   if (!p.dy.present) return pass_through(p, r, first, kTile);
   const std::byte *const dy = spec::row_of(p.dy, r), *const s = spec::row_of(p.s, r);
   const std::byte* const ds = p.ds.present ? spec::row_of(p.ds, r) : nullptr;
@@ -68,17 +68,17 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
 
   constexpr int kSums = kLayer ? 2 : 1;
   WideSums<kSums> sums(shared);
-  const auto visit = [&](std::int64_t tile, auto&& use) {
-    const std::int64_t column = tile * kTile + first;
+  const auto visit = [&](int tile, auto&& use) {
+    const int column = tile * kTile + first;
     Chunk<kType> g[1], v[1];
-    load_chunks<kType, 1>(p.dy.type, dy, n, column, 0, g);
-    load_chunks<kType, 1>(p.s.type, s, n, column, 0, v);
+    load_chunks<kType, false>(p.dy.type, dy, n, column, 0, g);
+    load_chunks<kType, false>(p.s.type, s, n, column, 0, v);
     float w[kChunk];
-    effective_weights(p.weight, offset, load_packed(p.weight, n, column), w);
+    effective_weights(p.weight, offset, load_packed<false>(p.weight, n, column), w);
     use(column, g[0], v[0], w);
   };
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    visit(tile, [&](std::int64_t, const Chunk<kType>& g, const Chunk<kType>& v, const float (&w)[kChunk]) {
+  for (int tile = 0; tile < tiles; ++tile) {
+    visit(tile, [&](int, const Chunk<kType>& g, const Chunk<kType>& v, const float (&w)[kChunk]) {
       float part[kSums];
       sum_terms<kType, kLayer>(g, v, w, of.mean, part[0], part[kSums - 1]);
       sums.add(part);
@@ -87,12 +87,12 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
   float total[kSums];
   sums.finish(total);
   finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(n), of);
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    visit(tile, [&](std::int64_t column, const Chunk<kType>& g, const Chunk<kType>& v, const float (&w)[kChunk]) {
+  for (int tile = 0; tile < tiles; ++tile) {
+    visit(tile, [&](int column, const Chunk<kType>& g, const Chunk<kType>& v, const float (&w)[kChunk]) {
       float d[kChunk], dx[kChunk];
-      ds_values<kType>(p, ds, n, column, d);
+      ds_values<kType, false>(p, ds, n, column, d);
       gradient_values<kType, kLayer>(g, v, w, of, d, dx);
-      store_gradient(p, r, n, column, dx);
+      store_gradient<kType, false>(p, r, n, column, dx);
     });
   }
 }
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kWideThreads)
     backward_split_wide_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
   extern __shared__ float shared[];
   split_blocks(
-      shape, [&](std::int64_t slab) { backward_columns<kType, kLayer>(p, shape.chunks, slab, shared); },
+      shape, [&](std::int64_t slab) { backward_columns<kType, kLayer, false>(p, shape.chunks, slab, shared); },
       [&](std::int64_t row) { backward_wide_row<kType, kLayer>(p, row, shared); });
 }
 

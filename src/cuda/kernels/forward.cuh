@@ -8,16 +8,14 @@
 
 namespace truenorm::cuda {
 
-// What forward_kernel needs of shared memory, for its rows and threads that have none.
+// What the sums of a row need of shared memory.
 constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
-  if (plan.shape.warps == 1) return 0;
-  const int rows = (plan.threads / 32 + plan.shape.warps - 1) / plan.shape.warps;
-  return sizeof(float) * static_cast<std::size_t>(sums * rows * plan.shape.warps * plan.chunks);
+  return plan.shape.warps == 1 ? 0 : sizeof(float) * static_cast<std::size_t>(sums * plan.shape.warps * plan.chunks);
 }
 
 // The row's statistics from s. `shared`: row_shared_bytes for three sums.
 template <Type kType, int C, bool kLayer>
-__device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace& at, std::int64_t n,
+__device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace& at, int n,
                                                const Chunk<kType> (&s)[C], float* shared, float& mean,
                                                float& rstd) {
   const auto n_float = static_cast<float>(p.n);
@@ -39,7 +37,7 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
     for (int c = 0; c < C; ++c) {
       float d[kChunk];
       s[c].values(d);
-      const std::int64_t column = at.first + c * at.step;
+      const int column = at.first + c * at.step;
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) d[i] = Elements::centred(d[i], first_mean);
       if (column + kChunk > n) {  // missing elements are +0, not -mean
@@ -49,7 +47,7 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
       sums2[0][c] = chunk_sum(d);
       sums2[1][c] = chunk_products(d, d);
     }
-    row_sums<2, C>(at, sums2, shared + at.rows() * at.warps * C, total2);
+    row_sums<2, C>(at, sums2, shared + at.warps * C, total2);
     const auto found = spec::layer_statistics(first_mean, total2[0], total2[1], n_float, p.eps);
     mean = found.mean;
     rstd = found.rstd;
@@ -90,33 +88,34 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   x.set(s);
 }
 
-template <Type kType, int C, bool kLayer>
+template <Type kType, int C, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(most_threads(C))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
   extern __shared__ float shared[];
-  const RowPlace at(shape.lanes, shape.warps);
+  const RowPlace at(shape.log_lanes, shape.warps);
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * shape.rows_per_cta + at.row;
-  const bool active = at.row < shape.rows_per_cta && r < p.m;
-  const std::int64_t n = active ? p.n : 0;  // threads without a row go along with the barriers
+  const bool active = r < p.m;
+  const int n = active ? static_cast<int>(p.n) : 0;  // threads without a row go along with the barriers
   const std::int64_t row = active ? r : 0;
 
   Chunk<kType> s[C];
-  load_chunks<kType, C>(p.x.type, spec::row_of(p.x, row), n, at.first, at.step, s);
-  PackedVec weight[C];  // on their way before the sums, which do not need them
+  load_chunks<kType, kWhole>(p.x.type, spec::row_of(p.x, row), n, at.first, at.step, s);
+  Chunk<kType> residual[C];
   if (p.residual.present) {
-    Chunk<kType> residual[C];
-    load_chunks<kType, C>(p.residual.type, spec::row_of(p.residual, row), n, at.first, at.step, residual);
-#pragma unroll
-    for (int c = 0; c < C; ++c) weight[c] = load_packed(p.weight, n, at.first + c * at.step);
+    load_chunks<kType, kWhole>(p.residual.type, spec::row_of(p.residual, row), n, at.first, at.step, residual);
+  }
+  // A thread with one chunk serves few rows: it waits least if the weight is under way before the sums, which do not
+  // need it. Where there are many, it is in the cache, and registers are worth more.
+  constexpr bool kEarly = C == 1;
+  PackedVec weight;
+  if constexpr (kEarly) weight = load_packed<kWhole>(p.weight, n, at.first);
+  if (p.residual.present) {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       float v[kChunk];
       add_residual<kType>(p.s_type, s[c], residual[c], v);
-      if (p.s.present) store_chunk(p.s.type, spec::row_of(p.s, row), n, at.first + c * at.step, v);
+      if (p.s.present) store_chunk<kType, kWhole>(p.s.type, spec::row_of(p.s, row), n, at.first + c * at.step, v);
     }
-  } else {
-#pragma unroll
-    for (int c = 0; c < C; ++c) weight[c] = load_packed(p.weight, n, at.first + c * at.step);
   }
 
   float mean, rstd;
@@ -130,10 +129,11 @@ __global__ void __launch_bounds__(most_threads(C))
   std::byte* const y = spec::row_of(p.y, r);
 #pragma unroll
   for (int c = 0; c < C; ++c) {
-    const std::int64_t column = at.first + c * at.step;
+    const int column = at.first + c * at.step;
+    if constexpr (!kEarly) weight = load_packed<kWhole>(p.weight, n, column);
     float v[kChunk];
-    output_values<kType, kLayer>(p, s[c], mean, rstd, weight[c], load_packed(p.bias, n, column), v);
-    store_chunk(p.y.type, y, n, column, v);
+    output_values<kType, kLayer>(p, s[c], mean, rstd, weight, load_packed<kWhole>(p.bias, n, column), v);
+    store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
   }
 }
 

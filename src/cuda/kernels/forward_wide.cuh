@@ -13,38 +13,39 @@ __global__ void __launch_bounds__(kWideThreads)
     forward_wide_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ int cached) {
   extern __shared__ float shared[];
   auto* const cache = reinterpret_cast<Chunk<kType>*>(reinterpret_cast<std::byte*>(shared) + wide_shared_bytes(2));
-  const std::int64_t r = blockIdx.x, n = p.n;
+  const std::int64_t r = blockIdx.x;
+  const int n = static_cast<int>(p.n);
   const std::byte* const x = spec::row_of(p.x, r);
   const std::byte* const residual = p.residual.present ? spec::row_of(p.residual, r) : nullptr;
   std::byte* const stored = p.s.present ? spec::row_of(p.s, r) : nullptr;
-  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * kChunk;
-  const std::int64_t tiles = (n + kTile - 1) / kTile;
+  const int first = threadIdx.x * kChunk;
+  const int tiles = (n + kTile - 1) / kTile;
   const auto n_float = static_cast<float>(n);
 
-  const auto make = [&](std::int64_t column, bool store) {
+  const auto make = [&](int column, bool store) {
     Chunk<kType> s[1];
-    load_chunks<kType, 1>(p.x.type, x, n, column, 0, s);
+    load_chunks<kType, false>(p.x.type, x, n, column, 0, s);
     if (residual != nullptr) {
       Chunk<kType> other[1];
-      load_chunks<kType, 1>(p.residual.type, residual, n, column, 0, other);
+      load_chunks<kType, false>(p.residual.type, residual, n, column, 0, other);
       float v[kChunk];
       add_residual<kType>(p.s_type, s[0], other[0], v);
-      if (store && stored != nullptr) store_chunk(p.s.type, stored, n, column, v);
+      if (store && stored != nullptr) store_chunk<kType, false>(p.s.type, stored, n, column, v);
     }
     return s[0];
   };
   // Where s lies over x or the residual, what is there after the first pass is s itself.
-  const auto again = [&](std::int64_t tile) {
-    const std::int64_t column = tile * kTile + first;
+  const auto again = [&](int tile) {
+    const int column = tile * kTile + first;
     if (tile < cached) return cache[tile * kWideThreads + threadIdx.x];
     if (stored == nullptr) return make(column, false);
     Chunk<kType> s[1];
-    load_chunks<kType, 1>(p.s.type, stored, n, column, 0, s);
+    load_chunks<kType, false>(p.s.type, stored, n, column, 0, s);
     return s[0];
   };
 
   WideSums<1> sum(shared);
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+  for (int tile = 0; tile < tiles; ++tile) {
     const Chunk<kType> s = make(tile * kTile + first, true);
     if (tile < cached) cache[tile * kWideThreads + threadIdx.x] = s;
     float v[kChunk], part[1];
@@ -59,8 +60,8 @@ __global__ void __launch_bounds__(kWideThreads)
   } else {
     const float first_mean = Scalar::div(total[0], n_float);
     WideSums<2> sums(shared);
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const std::int64_t column = tile * kTile + first;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int column = tile * kTile + first;
       float d[kChunk], part[2];
       again(tile).values(d);
 #pragma unroll
@@ -81,12 +82,12 @@ __global__ void __launch_bounds__(kWideThreads)
   }
   if (!p.y.present) return;
   std::byte* const y = spec::row_of(p.y, r);
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    const std::int64_t column = tile * kTile + first;
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int column = tile * kTile + first;
     float v[kChunk];
-    output_values<kType, kLayer>(p, again(tile), mean, rstd, load_packed(p.weight, n, column),
-                                 load_packed(p.bias, n, column), v);
-    store_chunk(p.y.type, y, n, column, v);
+    output_values<kType, kLayer>(p, again(tile), mean, rstd, load_packed<false>(p.weight, n, column),
+                                 load_packed<false>(p.bias, n, column), v);
+    store_chunk<kType, false>(p.y.type, y, n, column, v);
   }
 }
 

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "cuda/kernels/backward_split.cuh"
+#include "cuda/kernels/backward_strips.cuh"
 #include "cuda/launch/launch.hpp"
 #include "cuda/launch/plan.hpp"
 
 namespace truenorm::cuda {
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
   const SplitShape shape{split.rows.shape, split.row_blocks,  split.slabs,
@@ -24,17 +25,65 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
   };
   if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>, wide_shared_bytes(2));
   switch (split.rows.chunks) {
-    case 1: return with(&backward_split_kernel<kType, 1, kLayer>, row_shared_bytes(split.rows, 2));
-    case 2: return with(&backward_split_kernel<kType, 2, kLayer>, row_shared_bytes(split.rows, 2));
-    default: return with(&backward_split_kernel<kType, 4, kLayer>, row_shared_bytes(split.rows, 2));
+    case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    default: return with(&backward_split_kernel<kType, 4, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
   }
 }
 
+template <Type kType, bool kLayer>
+const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
+                          void* counters) {
+  const StripsPlan& strips = plan.strips;
+  const bool columns = plan.scratch.counters != 0;
+  const StripsShape shape{strips.log_lanes,
+                          strips.strips,
+                          strips.stages,
+                          static_cast<int>(strips.columns),
+                          static_cast<int>(strips.groups),
+                          columns ? static_cast<float*>(data) : nullptr,
+                          columns ? static_cast<unsigned*>(counters) : nullptr};
+  const auto with = [&](auto kernel) {
+    return launch({.kernel = reinterpret_cast<const void*>(kernel),
+                   .blocks = strips.groups * strips.cluster,
+                   .threads = strips.threads(),
+                   .shared_bytes = strips_shared_bytes(strips),
+                   .cluster = strips.cluster,
+                   .cooperative = columns},
+                  where, call, shape);
+  };
+  if (call.n <= spec::kNarrow) {
+    switch (strips.chunks) {
+      case 1: return with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kNarrow>);
+      case 2: return with(&backward_strips_kernel<kType, 2, 1, kLayer, Spread::kNarrow>);
+      default: return with(&backward_strips_kernel<kType, 4, 1, kLayer, Spread::kNarrow>);
+    }
+  }
+  if (strips.cluster == 1) {
+    switch (strips.rows_per_tile) {
+      case 1: return with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kBlock>);
+      case 2: return with(&backward_strips_kernel<kType, 1, 2, kLayer, Spread::kBlock>);
+      default: return with(&backward_strips_kernel<kType, 1, 4, kLayer, Spread::kBlock>);
+    }
+  }
+  if (strips.chunks == 2) return with(&backward_strips_kernel<kType, 2, 1, kLayer, Spread::kCluster>);
+  return strips.rows_per_tile == 1 ? with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kCluster>)
+                                   : with(&backward_strips_kernel<kType, 1, 2, kLayer, Spread::kCluster>);
+}
+
 template <Type kType>
-const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void*,
+const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters) {
-  return call.layer_norm ? launch_split<kType, true>(call, where, plan, counters)
-                         : launch_split<kType, false>(call, where, plan, counters);
+  if (plan.strips.fits) {
+    return call.layer_norm ? launch_strips<kType, true>(call, where, plan, data, counters)
+                           : launch_strips<kType, false>(call, where, plan, data, counters);
+  }
+  if (whole_chunks(call)) {
+    return call.layer_norm ? launch_split<kType, true, true>(call, where, plan, counters)
+                           : launch_split<kType, false, true>(call, where, plan, counters);
+  }
+  return call.layer_norm ? launch_split<kType, true, false>(call, where, plan, counters)
+                         : launch_split<kType, false, false>(call, where, plan, counters);
 }
 
 extern template const char* launch_backward<Type::f32>(const spec::BackwardCall&, const Where&, const BackwardPlan&,

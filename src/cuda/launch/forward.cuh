@@ -4,14 +4,15 @@
 #include "cuda/kernels/forward.cuh"
 #include "cuda/kernels/forward_wide.cuh"
 #include "cuda/launch/launch.hpp"
+#include "cuda/launch/plan.hpp"
 
 namespace truenorm::cuda {
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
   const RowPlan plan = plan_forward(call.m, call.n, device);
   if (plan.wide) {
-    const std::int64_t tiles = (call.n + kTile - 1) / kTile;
+    const auto tiles = static_cast<std::int64_t>((call.n + kTile - 1) / kTile);
     const std::size_t tile_bytes = kWideThreads * sizeof(Chunk<kType>), sums = wide_shared_bytes(2);
     const auto fit = static_cast<std::int64_t>((device.shared_bytes - sums) / tile_bytes);
     const int cached = static_cast<int>(std::min(tiles, fit));
@@ -25,16 +26,20 @@ const char* launch_forward_op(const spec::ForwardCall& call, const Where& where,
                   plan.shape);
   };
   switch (plan.chunks) {
-    case 1: return with(&forward_kernel<kType, 1, kLayer>);
-    case 2: return with(&forward_kernel<kType, 2, kLayer>);
-    default: return with(&forward_kernel<kType, 4, kLayer>);
+    case 1: return with(&forward_kernel<kType, 1, kLayer, kWhole>);
+    case 2: return with(&forward_kernel<kType, 2, kLayer, kWhole>);
+    default: return with(&forward_kernel<kType, 4, kLayer, kWhole>);
   }
 }
 
 template <Type kType>
 const char* launch_forward(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  return call.layer_norm ? launch_forward_op<kType, true>(call, where, device)
-                         : launch_forward_op<kType, false>(call, where, device);
+  if (whole_chunks(call)) {
+    return call.layer_norm ? launch_forward_op<kType, true, true>(call, where, device)
+                           : launch_forward_op<kType, false, true>(call, where, device);
+  }
+  return call.layer_norm ? launch_forward_op<kType, true, false>(call, where, device)
+                         : launch_forward_op<kType, false, false>(call, where, device);
 }
 
 extern template const char* launch_forward<Type::f32>(const spec::ForwardCall&, const Where&, const Device&);

@@ -3,10 +3,12 @@
 
 #include "cuda/run.hpp"
 #include "cuda/tuning/split.hpp"
+#include "cuda/tuning/strips.hpp"
 
 namespace truenorm::cuda {
 
 struct BackwardPlan {
+  StripsPlan strips;     // where it fits the call, else:
   SplitPlan split;
   bool ordered = false;  // dx is written over an input that the weight gradients read: these come first
   Scratch scratch;
@@ -17,5 +19,9 @@ BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device)
 // The type of all matrices of a call; FP32 where they differ.
 spec::Type matrices(const spec::ForwardCall& call);
 spec::Type matrices(const spec::BackwardCall& call);
+
+// Every row and vector starts at a multiple of 16 bytes and has a multiple of eight elements.
+bool whole_chunks(const spec::ForwardCall& call);
+bool whole_chunks(const spec::BackwardCall& call);
 
 }  // namespace truenorm::cuda

@@ -7,6 +7,7 @@ namespace truenorm::cuda {
 
 using spec::Rows;
 using spec::Type;
+using spec::Vec;
 
 // Defined in the files of each type.
 template <Type kType>
@@ -20,6 +21,15 @@ namespace {
 constexpr std::size_t kCounterBytes = 16;
 
 Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
+
+bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+
+bool aligned(const Rows& t, std::int64_t m) {
+  return !t.present || (aligned(t.data) && (t.inner <= 1 || m <= 1 || t.inner_stride % 16 == 0) &&
+                        (t.inner >= m || t.outer_stride % 16 == 0));
+}
+
+bool aligned(const Vec& v) { return !v.present || aligned(v.data); }
 
 bool same_place(const Rows& a, const Rows& b) { return a.present && b.present && a.data == b.data; }
 
@@ -37,12 +47,44 @@ Type matrices(const spec::BackwardCall& call) {
   return call.dy.present ? common(type, call.s) : type;
 }
 
+bool whole_chunks(const spec::ForwardCall& call) {
+  if (call.n % 8 != 0 || !aligned(call.weight) || !aligned(call.bias)) return false;
+  for (const Rows* t : {&call.x, &call.residual, &call.y, &call.s}) {
+    if (!aligned(*t, call.m)) return false;
+  }
+  return true;
+}
+
+bool whole_chunks(const spec::BackwardCall& call) {
+  if (call.n % 8 != 0 || !aligned(call.weight)) return false;
+  for (const Rows* t : {&call.dy, &call.ds, &call.s, &call.dx, &call.dresidual}) {
+    if (!aligned(*t, call.m)) return false;
+  }
+  return true;
+}
+
 BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device) {
   BackwardPlan plan;
   const bool rows = call.m > 0 && (call.dx.present || call.dresidual.present);
   const bool columns = call.dweight.present || call.dbias.present;
+  const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
+  if (rows && call.dy.present && whole_chunks(call) && (in_place || worth_strips(call.m, call.n))) {
+    int bytes = 0;
+    for (const Rows* t : {&call.dy, &call.s, &call.ds}) {
+      if (t->present) bytes += static_cast<int>(spec::size_of(t->type));
+    }
+    plan.strips = plan_strips(call.m, call.n, bytes, device);
+  }
+  if (plan.strips.fits) {
+    if (columns) {
+      const int planes = (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
+      plan.scratch.data = static_cast<std::size_t>(planes * plan.strips.groups * call.n) * sizeof(float);
+      plan.scratch.counters = kCounterBytes;
+    }
+    return plan;
+  }
   plan.split = plan_split(call.m, call.n, rows, columns, device);
-  plan.ordered = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
+  plan.ordered = in_place;
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;
 }
@@ -72,7 +114,7 @@ const char* run_backward(const spec::BackwardCall& call, const Where& where, voi
   const Device* const device = device_of(where.device, error);
   if (device == nullptr) return error;
   const BackwardPlan plan = plan_backward(call, *device);
-  if (plan.split.row_blocks + plan.split.slabs == 0) return nullptr;
+  if (!plan.strips.fits && plan.split.row_blocks + plan.split.slabs == 0) return nullptr;
   switch (matrices(call)) {
     case Type::f32: return launch_backward<Type::f32>(call, where, plan, data, counters);
     case Type::f16: return launch_backward<Type::f16>(call, where, plan, data, counters);

@@ -12,9 +12,9 @@ namespace truenorm::cuda {
 
 // The threads of a row; see kernels/forward.cuh and device/reduce.cuh.
 struct RowShape {
-  int lanes = 32;        // lanes a row: fewer than 32 only for rows shorter than a block
+  int log_lanes = 5;     // lanes a row: fewer than 32 only for rows shorter than a block
   int warps = 1;         // warps a row
-  int rows_per_cta = 1;
+  int rows_per_cta = 1;  // more than 1 only where a row has one warp or part of one
 
   friend constexpr bool operator==(const RowShape&, const RowShape&) = default;
 };
@@ -39,8 +39,8 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int most
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   int rows_in_block = 1;
   if (blocks == 1) {
-    while (plan.shape.lanes > 1 && plan.shape.lanes / 2 * 8 >= n) plan.shape.lanes /= 2;
-    rows_in_block = kNarrowThreads / plan.shape.lanes;
+    while (plan.shape.log_lanes > 0 && (8 << plan.shape.log_lanes) / 2 >= n) --plan.shape.log_lanes;
+    rows_in_block = kNarrowThreads >> plan.shape.log_lanes;
   } else if (blocks <= 4) {
     plan.chunks = blocks == 2 ? 2 : 4;
     rows_in_block = kNarrowThreads / 32;
@@ -56,15 +56,15 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int most
     plan.shape.warps = static_cast<int>((blocks + plan.chunks - 1) / plan.chunks);
   }
   // Few rows are better spread over all multiprocessors.
-  const int least = 32 / plan.shape.lanes;  // a warp's
+  const int least = 32 >> plan.shape.log_lanes;  // a warp's
   while (rows_in_block / 2 >= least && m / rows_in_block < 2 * device.multiprocessors) rows_in_block /= 2;
   plan.shape.rows_per_cta = rows_in_block;
-  plan.threads = plan.shape.warps * plan.shape.lanes * rows_in_block;
+  plan.threads = (plan.shape.warps << plan.shape.log_lanes) * rows_in_block;
   return plan;
 }
 
 constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, const Device& device) {
-  return plan_rows(m, n, m <= 2 * device.multiprocessors ? 1 : 2, 1024, device);
+  return plan_rows(m, n, m <= 2 * device.multiprocessors ? 1 : 4, 1024, device);
 }
 
 }  // namespace truenorm::cuda

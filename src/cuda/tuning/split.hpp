@@ -31,7 +31,7 @@ constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, bool c
     while (plan.chunks * 8 > threads) plan.chunks /= 2;
     plan.slabs = (n + plan.chunks * 8 - 1) / (plan.chunks * 8);
     if (!plan.rows.wide) {  // as many rows as the threads have room for, where there are many
-      const int group = plan.rows.shape.warps * plan.rows.shape.lanes;
+      const int group = plan.rows.shape.warps << plan.rows.shape.log_lanes;
       if (plan.rows.shape.warps == 1 && m > device.multiprocessors) plan.rows.shape.rows_per_cta = threads / group;
       plan.rows.threads = threads;
     }

@@ -1,0 +1,53 @@
+// Trees down the rows: neighbours are lanes, then warps.
+#pragma once
+
+#include "cuda/device/reduce.cuh"
+
+namespace truenorm::cuda {
+
+// A warp's lanes are 32 / side rows of `side` (a power of two) lanes side by side, each with V neighbouring columns. The
+// tree over the rows; lanes swap halves of what they hold. The sums, side * V of them, are left in `out`.
+template <int V>
+__device__ __forceinline__ void tree_over_lanes(float (&s)[V], int side, float* out) {
+  const int lane = threadIdx.x & 31, column = lane & (side - 1), row = lane / side;
+  int held = V, steps = 0;
+#pragma unroll
+  for (int step = 0; step < 5; ++step) {
+    const int mask = side << step;
+    if (mask < 32) {
+      if ((V >> step) > 1) {
+        const bool odd = (row >> step) & 1;
+#pragma unroll
+        for (int j = 0; j < (V >> (step + 1)); ++j) {
+          const float keep = odd ? s[2 * j + 1] : s[2 * j], give = odd ? s[2 * j] : s[2 * j + 1];
+          s[j] = Scalar::add(keep, from_lane_xor(give, mask));
+        }
+        held /= 2;
+        ++steps;
+      } else {
+        s[0] = Scalar::add(s[0], from_lane_xor(s[0], mask));
+      }
+    }
+  }
+  const int base = row & ((1 << steps) - 1);
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    if (j < held) out[column * V + base + (j << steps)] = s[j];
+  }
+}
+
+// The neighbour-first tree over `count` (a power of two, at most kColumnWarps) values `stride` apart.
+inline constexpr int kColumnWarps = 16;
+__device__ __forceinline__ float tree_of_column(const float* values, int count, int stride) {
+  float v[kColumnWarps];
+#pragma unroll
+  for (int i = 0; i < kColumnWarps; ++i) v[i] = i < count ? values[i * stride] : 0.0f;
+#pragma unroll
+  for (int width = kColumnWarps / 2; width >= 1; width /= 2) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
+  }
+  return v[0];
+}
+
+}  // namespace truenorm::cuda

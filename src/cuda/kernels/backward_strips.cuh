@@ -1,0 +1,492 @@
+// The backward of many rows, strip by strip: matrices are read once, through a ring of bulk copies; a strip's weight
+// gradients stay in registers; when all strips are done, all thread blocks sum them together.
+//
+// Wide rows: a thread block (or a cluster of two, half a row each) works on one strip, a tile of kRows of its rows at a
+// time. The gradients of a tile are made after the sums of the next, so that no thread waits for sums under way.
+// Narrow rows: a warp (or part of one) has a row and a strip of its own, and needs nobody else's sums.
+#pragma once
+
+#include "cuda/device/bulk.cuh"
+#include "cuda/device/grid.cuh"
+#include "cuda/kernels/backward_columns.cuh"
+#include "cuda/kernels/backward_rows.cuh"
+#include "cuda/kernels/final_sum.cuh"
+#include "cuda/tuning/strips.hpp"
+
+namespace truenorm::cuda {
+
+// What a launch is given of its plan.
+struct StripsShape {
+  int log_lanes, strips, stages, columns, groups;
+  float* partials;        // [dweight?, dbias?][groups][n]; null where neither is asked for
+  unsigned int* counter;  // zero before and after
+};
+
+enum class Spread { kNarrow, kBlock, kCluster };
+
+template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
+class Strips {
+ public:
+  static constexpr int kSums = kLayer ? 2 : 1;
+  static constexpr int K = kRows * kSums;  // sums of a tile
+  static constexpr bool kNarrow = kSpread == Spread::kNarrow;
+  static constexpr int kCluster = kSpread == Spread::kCluster ? 2 : 1;
+
+  __device__ __forceinline__ Strips(const spec::BackwardCall& call, const StripsShape& with, std::byte* shared)
+      : p(call),
+        shape(with),
+        full(reinterpret_cast<Barrier*>(shared)),
+        empty(full + kMaxStages),
+        sums(reinterpret_cast<float*>(empty + kMaxStages)),
+        ring(reinterpret_cast<std::byte*>(sums + 3 * kTileSums)),
+        rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0),
+        strips(spec::strips(call.n)),
+        n(static_cast<int>(call.n)) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    begin = rank * shape.columns;
+    own = n - begin < shape.columns ? n - begin : shape.columns;
+    if constexpr (kNarrow) {
+      slot = threadIdx.x >> shape.log_lanes;
+      first = (lane & ((1 << shape.log_lanes) - 1)) * kChunk;
+      step = 32 * kChunk;
+    } else {
+      slot = 0;
+      first = (warp * 32 + lane) * kChunk;
+      step = blockDim.x * kChunk;
+    }
+    dy_bytes = shape.columns * bytes_each<kType>(p.dy.type);
+    s_bytes = shape.columns * bytes_each<kType>(p.s.type);
+    ds_bytes = p.ds.present ? shape.columns * bytes_each<kType>(p.ds.type) : 0;
+    tile_bytes = (dy_bytes + s_bytes + ds_bytes) * shape.strips * kRows;
+  }
+
+  __device__ __forceinline__ void run() {
+    float w[C][kChunk];
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const int at = first + c * step;
+      effective_weights(p.weight, spec::effective_offset(p.offset),
+                        load_packed<true>(p.weight, at < own ? n : 0, begin + at), w[c]);
+    }
+    for (int i = threadIdx.x; i < 3 * kTileSums; i += blockDim.x) sums[i] = 0.0f;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < shape.stages; ++i) {
+        barrier_init(&full[i], 1);
+        barrier_init(&empty[i], blockDim.x / 32);
+      }
+      barrier_init_done();
+    }
+    if constexpr (kCluster > 1) {
+      cluster_arrive();
+      cluster_wait();
+    } else {
+      __syncthreads();
+    }
+    const int clusters = gridDim.x / kCluster;
+    bool published = false;
+    for (int group = blockIdx.x / kCluster; group < shape.groups; group += clusters) {
+      base = std::int64_t{group} * shape.strips;
+      const auto tiles = static_cast<int>((p.m - base + strips * kRows - 1) / (strips * kRows));
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) dweight[c][i] = dbias[c][i] = 0.0f;
+      }
+      const bool last = group + clusters >= shape.groups;
+      if constexpr (kNarrow) {
+        run_narrow(w, tiles, group, last);
+      } else {
+        run_wide(w, tiles, group, last);
+      }
+      done += tiles;
+      published = true;
+    }
+    if (shape.partials == nullptr) return;
+    if (!published) grid_arrive(shape.counter, gridDim.x);
+    grid_wait(shape.counter, gridDim.x);
+    const float* partials = shape.partials;
+    auto* const scratch = reinterpret_cast<float*>(ring);
+    if (p.dweight.present) {
+      final_sum(p.dweight, partials, n, shape.groups, n, scratch);
+      partials += std::int64_t{shape.groups} * n;
+    }
+    if (p.dbias.present) final_sum(p.dbias, partials, n, shape.groups, n, scratch);
+  }
+
+ private:
+  struct Statistics {
+    float mean[kRows], rstd[kRows];
+  };
+
+  // Row b of tile k of this thread's strip.
+  __device__ __forceinline__ std::int64_t row(int k, int b) const {
+    return base + slot + (std::int64_t{k} * kRows + b) * strips;
+  }
+
+  // ---- The ring. Tiles are counted over all groups: tile k of this group is the (done + k)th.
+
+  __device__ __forceinline__ int stage_of(int k) const { return (done + k) % shape.stages; }
+  __device__ __forceinline__ unsigned int parity_of(int k) const { return (done + k) / shape.stages & 1; }
+
+  __device__ __forceinline__ static bool dense(const Rows& t, std::int64_t m, std::int64_t row_bytes) {
+    return t.inner_stride == row_bytes && t.inner >= m;
+  }
+
+  // Sends tile k on its way; one warp.
+  __device__ __forceinline__ void fill(int k) {
+    const int lane = threadIdx.x & 31, stage = stage_of(k);
+    std::byte* const tile = ring + std::int64_t{stage} * tile_bytes;
+    const std::int64_t first_row = base + std::int64_t{k} * kRows * strips;
+    int rows = 0;  // of all that are there
+    if (lane == 0) {
+#pragma unroll
+      for (int b = 0; b < kRows; ++b) rows += rows_at(first_row + b * strips);
+      const int each = bytes_each<kType>(p.dy.type) + bytes_each<kType>(p.s.type) +
+                       (p.ds.present ? bytes_each<kType>(p.ds.type) : 0);
+      barrier_arrive_expecting(&full[stage], static_cast<unsigned int>(rows * own * each));
+    }
+    __syncwarp();
+    fill_matrix(p.dy, dy_bytes, first_row, tile, stage);
+    fill_matrix(p.s, s_bytes, first_row, tile + dy_bytes * shape.strips * kRows, stage);
+    if (p.ds.present) {
+      fill_matrix(p.ds, ds_bytes, first_row, tile + (dy_bytes + s_bytes) * shape.strips * kRows, stage);
+    }
+  }
+  __device__ __forceinline__ int rows_at(std::int64_t row) const {
+    const std::int64_t left = p.m - row;
+    return left <= 0 ? 0 : left < shape.strips ? static_cast<int>(left) : shape.strips;
+  }
+  __device__ __forceinline__ void fill_matrix(const Rows& t, int row_bytes, std::int64_t first_row, std::byte* to,
+                                              int stage) {
+    const int lane = threadIdx.x & 31;
+    const int size = bytes_each<kType>(t.type);
+    const unsigned int bytes = own * size;
+    if (!kNarrow || dense(t, p.m, row_bytes)) {  // one copy for the rows of each b
+      if (lane < kRows) {
+        const std::int64_t r = first_row + lane * strips;
+        const int rows = rows_at(r);
+        if (rows > 0) {
+          bulk_load(to + lane * row_bytes * shape.strips, spec::row_of(t, r) + std::int64_t{begin} * size, rows * bytes,
+                    &full[stage]);
+        }
+      }
+    } else if constexpr (kNarrow) {
+      for (int i = lane; i < kRows * shape.strips; i += 32) {
+        const int b = i / shape.strips, l = i - b * shape.strips;
+        const std::int64_t r = first_row + b * strips + l;
+        if (r < p.m) bulk_load(to + i * row_bytes, spec::row_of(t, r), bytes, &full[stage]);
+      }
+    }
+  }
+
+  // ---- A tile.
+
+  __device__ __forceinline__ void load_statistics(int k, Statistics& of) const {
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      const std::int64_t r = row(k, b);
+      const bool there = r < p.m;
+      of.rstd[b] = there ? __ldg(p.rstd + r) : 0.0f;
+      of.mean[b] = kLayer && there ? __ldg(p.mean + r) : 0.0f;
+    }
+  }
+
+  // Chunk c of row b of a matrix in a tile; zeros where there is none.
+  __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int k, int b,
+                                                int c) const {
+    const int at = first + c * step;
+    if (at >= own || (kNarrow || kRows > 1 ? row(k, b) >= p.m : false)) return {};
+    return load_whole<kType>(t.type, tile + (b * shape.strips + slot) * row_bytes + at * bytes_each<kType>(t.type));
+  }
+
+  // A chunk's terms of the sums of row b, and its share of the weight gradients.
+  __device__ __forceinline__ void terms(const std::byte* tile, int k, int b, int c, const float (&w)[kChunk],
+                                        const Statistics& of, float& slope, float& shift) {
+    const Chunk<kType> dy = chunk(p.dy, tile, dy_bytes, k, b, c);
+    const Chunk<kType> s = chunk(p.s, tile + dy_bytes * shape.strips * kRows, s_bytes, k, b, c);
+    sum_terms<kType, kLayer>(dy, s, w, of.mean[b], slope, shift);
+    add_row<kType, kLayer>(p, dy, s, of.mean[b], of.rstd[b], dweight[c], dbias[c]);
+  }
+
+  __device__ __forceinline__ void gradient(const std::byte* tile, int k, int b, int c, const float (&w)[kChunk],
+                                           const RowSlopes& of) const {
+    const int at = first + c * step;
+    const std::int64_t r = row(k, b);
+    if (at >= own || r >= p.m) return;
+    const std::byte* const s_tile = tile + dy_bytes * shape.strips * kRows;
+    float d[kChunk], dx[kChunk];
+    if (p.ds.present) {
+      chunk(p.ds, s_tile + s_bytes * shape.strips * kRows, ds_bytes, k, b, c).values(d);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) d[i] = spec::kNoAddend;
+    }
+    gradient_values<kType, kLayer>(chunk(p.dy, tile, dy_bytes, k, b, c), chunk(p.s, s_tile, s_bytes, k, b, c), w, of, d,
+                                   dx);
+    store_gradient<kType, true>(p, r, n, begin + at, dx);
+  }
+
+  // ---- Wide rows.
+
+  __device__ __forceinline__ void run_wide(const float (&w)[C][kChunk], int tiles, int group, bool last) {
+    Statistics now, next{};
+    load_statistics(0, next);
+    const int ahead = shape.stages < tiles ? shape.stages : tiles;
+    if (threadIdx.x < 32) {
+      for (int k = 0; k < ahead; ++k) fill(k);
+    }
+    Statistics before{};
+    for (int k = 0; k < tiles; ++k) {
+      now = next;
+      if (k + 1 < tiles) load_statistics(k + 1, next);
+      const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
+      barrier_wait(&full[stage_of(k)], parity_of(k));
+      tile_sums(tile, k, w, now);
+      cluster_arrive();
+      if (k > 0) tile_gradients(k - 1, w, before);
+      cluster_wait();
+      // Every thread has made the gradients of tile k - 2.
+      if (threadIdx.x < 32 && k >= 2 && k - 2 + shape.stages < tiles) fill(k - 2 + shape.stages);
+      before = now;
+    }
+    if (shape.partials != nullptr) publish_registers(group, last);
+    tile_gradients(tiles - 1, w, before);
+    __syncthreads();  // the ring and the sums are free for the next group
+    if constexpr (kCluster > 1) {
+      cluster_arrive();
+      cluster_wait();
+    }
+  }
+
+  __device__ __forceinline__ float* sums_of(int k) { return sums + (done + k) % 3 * kTileSums; }
+
+  // Lanes that share one of a tile's sums, and how many of the row's blocks each has.
+  static constexpr int kLanes = 32 / K;
+  __device__ __forceinline__ int each() const {
+    const int blocks = kCluster * static_cast<int>(blockDim.x >> 5) * C;
+    int e = 1;
+    while (e * kLanes < blocks) e *= 2;
+    return e;
+  }
+
+  __device__ __forceinline__ void tile_sums(const std::byte* tile, int k, const float (&w)[C][kChunk],
+                                            const Statistics& of) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    float part[K * C];
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        terms(tile, k, b, c, w[c], of, part[b * kSums * C + c], part[(b * kSums + kSums - 1) * C + c]);
+      }
+    }
+    lane_trees<K * C>(part, 32);
+    float* const to = sums_of(k);
+    if (lane < K * C) {
+      const int sum = lane / C, c = lane - sum * C;
+      float* const place = to + sum * kLanes * each() + (rank * C + c) * warps + warp;
+      *place = part[0];
+      if constexpr (kCluster > 1) store_at_rank(place, rank ^ 1, part[0]);
+    }
+  }
+
+  __device__ __forceinline__ void tile_gradients(int k, const float (&w)[C][kChunk], const Statistics& of) {
+    const int lane = threadIdx.x & 31, e = each();
+    const float* const from = sums_of(k) + lane * e;
+    float v;
+    switch (e) {
+      case 1: v = from[0]; break;
+      case 2: v = tree_in_lane<2>(from); break;
+      case 4: v = tree_in_lane<4>(from); break;
+      default: v = tree_in_lane<8>(from); break;
+    }
+#pragma unroll
+    for (int mask = 1; mask < kLanes; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
+    v = Scalar::add(v, 0.0f);
+    const int sum = lane / kLanes;
+    float rstd = of.rstd[0];
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) rstd = sum / kSums == b ? of.rstd[b] : rstd;
+    const auto n_float = static_cast<float>(n);
+    const float minus_slope = spec::minus_slope_of(v, n_float, rstd);
+    const float shift = kLayer ? spec::shift_of(v, n_float) : 0.0f;
+    const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
+      row_of.minus_slope = __shfl_sync(kAllLanes, minus_slope, b * kSums * kLanes);
+      if constexpr (kLayer) row_of.shift = __shfl_sync(kAllLanes, shift, (b * kSums + 1) * kLanes);
+#pragma unroll
+      for (int c = 0; c < C; ++c) gradient(tile, k, b, c, w[c], row_of);
+    }
+  }
+  template <int E>
+  __device__ __forceinline__ static float tree_in_lane(const float* from) {
+    float v[E];
+#pragma unroll
+    for (int i = 0; i < E; ++i) v[i] = from[i];
+#pragma unroll
+    for (int width = E / 2; width >= 1; width /= 2) {
+#pragma unroll
+      for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
+    }
+    return v[0];
+  }
+
+  // This group's partial sums, to where all thread blocks see them.
+  __device__ __forceinline__ void publish_registers(int group, bool last) {
+    float* to = shape.partials + std::int64_t{group} * n + begin;
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      if (which == 0 ? !p.dweight.present : !p.dbias.present) continue;
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        const int at = first + c * step;
+        const float(&v)[kChunk] = which == 0 ? dweight[c] : dbias[c];
+        if (at < own) {
+          __stcg(reinterpret_cast<float4*>(to + at), make_float4(v[0], v[1], v[2], v[3]));
+          __stcg(reinterpret_cast<float4*>(to + at) + 1, make_float4(v[4], v[5], v[6], v[7]));
+        }
+      }
+      to += std::int64_t{shape.groups} * n;
+    }
+    if (last) grid_arrive(shape.counter, gridDim.x);
+  }
+
+  // ---- Narrow rows.
+
+  __device__ __forceinline__ void run_narrow(const float (&w)[C][kChunk], int tiles, int group, bool last) {
+    const int lane = threadIdx.x & 31;
+    Statistics next{};
+    load_statistics(0, next);
+    const int ahead = shape.stages < tiles ? shape.stages : tiles;
+    if (threadIdx.x < 32) {
+      for (int k = 0; k < ahead; ++k) fill(k);
+    }
+    for (int k = 0; k < tiles; ++k) {
+      const Statistics now = next;
+      if (k + 1 < tiles) load_statistics(k + 1, next);
+      const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
+      barrier_wait(&full[stage_of(k)], parity_of(k));
+      narrow_tile(tile, k, w, now);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&empty[stage_of(k)]);
+      // The tile before has most likely been used by all by now.
+      const int refill = k - 1 + shape.stages;
+      if (threadIdx.x < 32 && k >= 1 && refill < tiles) {
+        barrier_wait(&empty[stage_of(k - 1)], parity_of(k - 1));
+        fill(refill);
+      }
+    }
+    __syncthreads();  // the ring is free
+    if (shape.partials != nullptr) publish_narrow(group, last);
+  }
+
+  __device__ __forceinline__ void narrow_tile(const std::byte* tile, int k, const float (&w)[C][kChunk],
+                                              const Statistics& of) {
+    float part[K * C], total[K];
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        terms(tile, k, b, c, w[c], of, part[b * kSums * C + c], part[(b * kSums + kSums - 1) * C + c]);
+      }
+    }
+    if constexpr (C == 1) {
+      const int lanes = 1 << shape.log_lanes;
+#pragma unroll
+      for (int j = 0; j < K; ++j) {
+        float one[1] = {part[j]};
+        lane_trees<1>(one, lanes);
+        total[j] = one[0];
+      }
+    } else {
+      lane_trees<K * C>(part, 32);
+      float v = part[0];
+#pragma unroll
+      for (int mask = 1; mask < C; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
+#pragma unroll
+      for (int j = 0; j < K; ++j) total[j] = K == 1 ? v : __shfl_sync(kAllLanes, v, j * C);
+    }
+    const auto n_float = static_cast<float>(n);
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
+      finish_slopes<kLayer>(Scalar::add(total[b * kSums], 0.0f), Scalar::add(total[b * kSums + kSums - 1], 0.0f),
+                            n_float, row_of);
+#pragma unroll
+      for (int c = 0; c < C; ++c) gradient(tile, k, b, c, w[c], row_of);
+    }
+  }
+
+  // The tree over the thread block's own strips, which are neighbours, in the ring's place; then as publish_registers.
+  __device__ __forceinline__ void publish_narrow(int group, bool last) {
+    auto* const held = reinterpret_cast<float*>(ring);
+    float* to = shape.partials + std::int64_t{group} * n;
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      if (which == 0 ? !p.dweight.present : !p.dbias.present) continue;
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        const int at = first + c * step;
+        const float(&v)[kChunk] = which == 0 ? dweight[c] : dbias[c];
+        if (at < own) {
+          auto* const place = reinterpret_cast<float4*>(held + slot * n + at);
+          place[0] = make_float4(v[0], v[1], v[2], v[3]);
+          place[1] = make_float4(v[4], v[5], v[6], v[7]);
+        }
+      }
+      __syncthreads();
+      for (int count = shape.strips; count > 1; count /= 4) {
+        // Two levels at once: strips 4i .. 4i + 3 into the place of 4i's first.
+        const int stride = shape.strips / count * n, half = count / 2, quarter = count > 2 ? count / 4 : 1;
+        for (int i = threadIdx.x; i < quarter * n; i += blockDim.x) {
+          const int strip = i / n, column = i - strip * n;
+          if (half == 1) {
+            held[column] = Scalar::add(held[column], held[stride + column]);
+          } else {
+            float* const at = held + 4 * strip * stride + column;
+            *at = Scalar::add(Scalar::add(at[0], at[stride]), Scalar::add(at[2 * stride], at[3 * stride]));
+          }
+        }
+        __syncthreads();
+        if (half == 1) break;
+      }
+      for (int i = threadIdx.x; i < n; i += blockDim.x) __stcg(to + i, held[i]);
+      bulk_load_over_stores();
+      __syncthreads();
+      to += std::int64_t{shape.groups} * n;
+    }
+    if (last) grid_arrive(shape.counter, gridDim.x);
+  }
+
+  const spec::BackwardCall& p;
+  const StripsShape& shape;
+  Barrier *const full, *const empty;
+  float* const sums;
+  std::byte* const ring;
+  const int rank;
+  const std::int64_t strips;
+  const int n;
+  int begin, own;  // this thread block's columns
+  int slot, first, step;
+  int dy_bytes, s_bytes, ds_bytes, tile_bytes;
+  std::int64_t base = 0;  // the group's first strip, and row
+  int done = 0;           // tiles of earlier groups
+  float dweight[C][kChunk], dbias[C][kChunk];
+};
+
+template <int C>
+constexpr int strips_threads(Spread spread) {
+  if (spread != Spread::kNarrow) return C == 1 ? 512 : kStripsMostThreads;
+  return 1024 / C;
+}
+
+template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
+__global__ void __launch_bounds__(strips_threads<C>(kSpread), 1)
+    backward_strips_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ StripsShape shape) {
+  extern __shared__ __align__(128) std::byte memory[];
+  Strips<kType, C, kRows, kLayer, kSpread>(p, shape, memory).run();
+}
+
+}  // namespace truenorm::cuda
