@@ -84,21 +84,24 @@ __device__ __forceinline__ unsigned int cluster_rank() {
   return rank;
 }
 
-// A barrier of all threads of the cluster in two halves: what was written before the first is seen after the second.
-__device__ __forceinline__ void cluster_arrive() {
+// A barrier of all threads of the cluster. All of a warp's threads come together.
+__device__ __forceinline__ void cluster_sync() {
   __syncwarp();
-  if constexpr (kHasBulk) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  if constexpr (kHasBulk) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  if constexpr (kHasBulk) {
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+  }
 }
 
-// Stores to the same place in another thread block's shared memory.
-__device__ __forceinline__ void store_at_rank(float* place, unsigned int rank, float v) {
+// Stores to the same place in another thread block's shared memory, and brings its barrier there four bytes nearer.
+__device__ __forceinline__ void store_at_rank(float* place, Barrier* b, unsigned int rank, float v) {
   if constexpr (kHasBulk) {
-    unsigned int address;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(place)), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+    unsigned int to, barrier;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(place)), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(shared_address(b)), "r"(rank));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+                 "r"(__float_as_uint(v)), "r"(barrier)
+                 : "memory");
   }
 }
 

@@ -134,6 +134,17 @@ __device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* ro
   return c;
 }
 
+// Row r of a matrix. In a kernel with kWhole there are fewer than 2^31 rows.
+template <bool kWhole>
+__device__ __forceinline__ std::byte* row_at(const Rows& t, std::int64_t r) {
+  if constexpr (!kWhole) return spec::row_of(t, r);
+  const auto row = static_cast<unsigned int>(r);
+  if (row < t.inner) return t.data + row * t.inner_stride;
+  const auto inner = static_cast<unsigned int>(t.inner);
+  const unsigned int outer = row / inner;
+  return t.data + outer * t.outer_stride + (row - outer * inner) * t.inner_stride;
+}
+
 // In a kernel with kWhole every row starts at a multiple of 16 bytes and has whole chunks only, so that a chunk is all
 // there (first < n) or not at all.
 

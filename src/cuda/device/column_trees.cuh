@@ -39,15 +39,7 @@ __device__ __forceinline__ void tree_over_lanes(float (&s)[V], int side, float* 
 // The neighbour-first tree over `count` (a power of two, at most kColumnWarps) values `stride` apart.
 inline constexpr int kColumnWarps = 16;
 __device__ __forceinline__ float tree_of_column(const float* values, int count, int stride) {
-  float v[kColumnWarps];
-#pragma unroll
-  for (int i = 0; i < kColumnWarps; ++i) v[i] = i < count ? values[i * stride] : 0.0f;
-#pragma unroll
-  for (int width = kColumnWarps / 2; width >= 1; width /= 2) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
-  }
-  return v[0];
+  return tree<kColumnWarps>([&](int i) { return i < count ? values[i * stride] : 0.0f; });
 }
 
 }  // namespace truenorm::cuda

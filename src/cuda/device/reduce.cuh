@@ -15,6 +15,17 @@ inline constexpr unsigned int kAllLanes = 0xffffffffu;
 
 __device__ __forceinline__ float from_lane_xor(float v, int mask) { return __shfl_xor_sync(kAllLanes, v, mask); }
 
+// The neighbour-first balanced tree over value(first) ... value(first + K - 1); K is a power of two.
+template <int K, class Value>
+__device__ __forceinline__ auto tree(const Value& value, int first = 0) {
+  if constexpr (K == 1) {
+    return value(first);
+  } else {
+    const auto left = tree<K / 2>(value, first), right = tree<K / 2>(value, first + K / 2);
+    return Scalar::add(left, right);
+  }
+}
+
 // A lane's part of a block's tree over products.
 __device__ __forceinline__ float chunk_products(const float (&a)[kChunk], const float (&b)[kChunk]) {
   float p[4];
@@ -69,16 +80,9 @@ template <int kMost>
 __device__ __forceinline__ float tree_of_shared(const float* values, int count) {
   const int lane = threadIdx.x & 31;
   if constexpr (kMost > 1) {
-    if (count > 32) {
-      float v[kMost];  // neighbours in one lane
-#pragma unroll
-      for (int i = 0; i < kMost; ++i) v[i] = lane * kMost + i < count ? values[lane * kMost + i] : 0.0f;
-#pragma unroll
-      for (int width = kMost / 2; width >= 1; width /= 2) {
-#pragma unroll
-        for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
-      }
-      return warp_tree(v[0], 32);
+    if (count > 32) {  // neighbours in one lane
+      const auto value = [&](int i) { return lane * kMost + i < count ? values[lane * kMost + i] : 0.0f; };
+      return warp_tree(tree<kMost>(value), 32);
     }
   }
   return warp_tree(lane < count ? values[lane] : 0.0f, count);

@@ -101,9 +101,9 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
       for (int k = 0; k < 2; ++k) {
         const bool there = r + k < p.m;
         const std::int64_t row = there ? r + k : r;
-        load_chunks<kType, kWhole>(p.dy.type, spec::row_of(p.dy, row), there ? n : 0, column, 0, dy[k]);
+        load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), there ? n : 0, column, 0, dy[k]);
         if (p.dweight.present) {
-          load_chunks<kType, kWhole>(p.s.type, spec::row_of(p.s, row), there ? n : 0, column, 0, s[k]);
+          load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), there ? n : 0, column, 0, s[k]);
           rstd[k] = __ldg(p.rstd + row);
           if constexpr (kLayer) mean[k] = __ldg(p.mean + row);
         }

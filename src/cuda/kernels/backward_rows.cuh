@@ -67,8 +67,8 @@ __device__ __forceinline__ void ds_values(const spec::BackwardCall& p, const std
 template <Type kType, bool kWhole>
 __device__ __forceinline__ void store_gradient(const spec::BackwardCall& p, std::int64_t r, int n, int column,
                                                const float (&dx)[kChunk]) {
-  if (p.dx.present) store_chunk<kType, kWhole>(p.dx.type, spec::row_of(p.dx, r), n, column, dx);
-  if (p.dresidual.present) store_chunk<kType, kWhole>(p.dresidual.type, spec::row_of(p.dresidual, r), n, column, dx);
+  if (p.dx.present) store_chunk<kType, kWhole>(p.dx.type, row_at<kWhole>(p.dx, r), n, column, dx);
+  if (p.dresidual.present) store_chunk<kType, kWhole>(p.dresidual.type, row_at<kWhole>(p.dresidual, r), n, column, dx);
 }
 
 // Without dy the gradient is ds itself.
@@ -82,7 +82,7 @@ __device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::i
 }
 
 // One row for each group of threads, as forward_kernel has them. `block`: which of the thread blocks for rows this is.
-template <Type kType, int C, bool kLayer, bool kWhole>
+template <Type kType, Type kVec, int C, bool kLayer, bool kWhole>
 __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
                                               float* shared) {
   const RowPlace at(shape.log_lanes, shape.warps);
@@ -98,11 +98,11 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   of.rstd = __ldg(p.rstd + row);
   if constexpr (kLayer) of.mean = __ldg(p.mean + row);
   Chunk<kType> dy[C], s[C];
-  load_chunks<kType, kWhole>(p.dy.type, spec::row_of(p.dy, row), n, at.first, at.step, dy);
-  load_chunks<kType, kWhole>(p.s.type, spec::row_of(p.s, row), n, at.first, at.step, s);
-  PackedVec weight[C];
+  load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.step, dy);
+  load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.step, s);
+  PackedVec<kVec, kWhole> weight[C];
 #pragma unroll
-  for (int c = 0; c < C; ++c) weight[c] = load_packed<kWhole>(p.weight, n, at.first + c * at.step);
+  for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.step);
   const float offset = spec::effective_offset(p.offset);
 
   constexpr int kSums = kLayer ? 2 : 1;
@@ -110,18 +110,18 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     float w[kChunk];
-    effective_weights(p.weight, offset, weight[c], w);
+    weight[c].weights(p.weight, offset, w);
     sum_terms<kType, kLayer>(dy[c], s[c], w, of.mean, sums[0][c], sums[kSums - 1][c]);
   }
   row_sums<kSums, C>(at, sums, shared, total);
   if (!active) return;
   finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(p.n), of);
-  const std::byte* const ds = p.ds.present ? spec::row_of(p.ds, r) : nullptr;
+  const std::byte* const ds = p.ds.present ? row_at<kWhole>(p.ds, r) : nullptr;
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     const int column = at.first + c * at.step;
     float w[kChunk], d[kChunk], dx[kChunk];
-    effective_weights(p.weight, offset, weight[c], w);
+    weight[c].weights(p.weight, offset, w);
     ds_values<kType, kWhole>(p, ds, n, column, d);
     gradient_values<kType, kLayer>(dy[c], s[c], w, of, d, dx);
     store_gradient<kType, kWhole>(p, r, n, column, dx);

@@ -24,7 +24,7 @@ struct StripsShape {
 
 enum class Spread { kNarrow, kBlock, kCluster };
 
-template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
+template <Type kType, Type kVec, int C, int kRows, bool kLayer, Spread kSpread>
 class Strips {
  public:
   static constexpr int kSums = kLayer ? 2 : 1;
@@ -37,7 +37,8 @@ class Strips {
         shape(with),
         full(reinterpret_cast<Barrier*>(shared)),
         empty(full + kMaxStages),
-        sums(reinterpret_cast<float*>(empty + kMaxStages)),
+        summed(empty + kMaxStages),
+        sums(reinterpret_cast<float*>(summed + 4)),
         ring(reinterpret_cast<std::byte*>(sums + 3 * kTileSums)),
         rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0),
         strips(spec::strips(call.n)),
@@ -65,8 +66,8 @@ class Strips {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const int at = first + c * step;
-      effective_weights(p.weight, spec::effective_offset(p.offset),
-                        load_packed<true>(p.weight, at < own ? n : 0, begin + at), w[c]);
+      load_packed<kVec, true>(p.weight, at < own ? n : 0, begin + at)
+          .weights(p.weight, spec::effective_offset(p.offset), w[c]);
     }
     for (int i = threadIdx.x; i < 3 * kTileSums; i += blockDim.x) sums[i] = 0.0f;
     if (threadIdx.x == 0) {
@@ -74,16 +75,12 @@ class Strips {
         barrier_init(&full[i], 1);
         barrier_init(&empty[i], blockDim.x / 32);
       }
+      // The other thread block of a cluster stores its sums here; one more arrival says how many bytes they are.
+      for (int i = 0; i < 3; ++i) barrier_init(&summed[i], blockDim.x / 32 + (kCluster > 1 ? 1 : 0));
       barrier_init_done();
     }
-    if constexpr (kCluster > 1) {
-      cluster_arrive();
-      cluster_wait();
-    } else {
-      __syncthreads();
-    }
+    kCluster > 1 ? cluster_sync() : __syncthreads();
     const int clusters = gridDim.x / kCluster;
-    bool published = false;
     for (int group = blockIdx.x / kCluster; group < shape.groups; group += clusters) {
       base = std::int64_t{group} * shape.strips;
       const auto tiles = static_cast<int>((p.m - base + strips * kRows - 1) / (strips * kRows));
@@ -99,11 +96,10 @@ class Strips {
         run_wide(w, tiles, group, last);
       }
       done += tiles;
-      published = true;
     }
     if (shape.partials == nullptr) return;
-    if (!published) grid_arrive(shape.counter, gridDim.x);
     grid_wait(shape.counter, gridDim.x);
+    // Every thread block has had a group: there are no more of them than groups.
     const float* partials = shape.partials;
     auto* const scratch = reinterpret_cast<float*>(ring);
     if (p.dweight.present) {
@@ -166,7 +162,7 @@ class Strips {
         const std::int64_t r = first_row + lane * strips;
         const int rows = rows_at(r);
         if (rows > 0) {
-          bulk_load(to + lane * row_bytes * shape.strips, spec::row_of(t, r) + std::int64_t{begin} * size, rows * bytes,
+          bulk_load(to + lane * row_bytes * shape.strips, row_at<true>(t, r) + std::int64_t{begin} * size, rows * bytes,
                     &full[stage]);
         }
       }
@@ -174,7 +170,7 @@ class Strips {
       for (int i = lane; i < kRows * shape.strips; i += 32) {
         const int b = i / shape.strips, l = i - b * shape.strips;
         const std::int64_t r = first_row + b * strips + l;
-        if (r < p.m) bulk_load(to + i * row_bytes, spec::row_of(t, r), bytes, &full[stage]);
+        if (r < p.m) bulk_load(to + i * row_bytes, row_at<true>(t, r), bytes, &full[stage]);
       }
     }
   }
@@ -226,39 +222,54 @@ class Strips {
     store_gradient<kType, true>(p, r, n, begin + at, dx);
   }
 
-  // ---- Wide rows.
+  // All warps take turns at keeping the ring full: tile `refill` goes where tile `used` was.
+  __device__ __forceinline__ void keep_full(int turn, int used, int refill, int tiles) {
+    const int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    if (used < 0 || refill >= tiles || turn % warps != warp) return;
+    barrier_wait(&empty[stage_of(used)], parity_of(used));
+    fill(refill);
+  }
 
-  __device__ __forceinline__ void run_wide(const float (&w)[C][kChunk], int tiles, int group, bool last) {
-    Statistics now, next{};
-    load_statistics(0, next);
+  __device__ __forceinline__ void start_ring(int tiles) {
     const int ahead = shape.stages < tiles ? shape.stages : tiles;
     if (threadIdx.x < 32) {
       for (int k = 0; k < ahead; ++k) fill(k);
     }
-    Statistics before{};
+  }
+
+  // ---- Wide rows.
+
+  __device__ __forceinline__ void run_wide(const float (&w)[C][kChunk], int tiles, int group, bool last) {
+    const int lane = threadIdx.x & 31;
+    Statistics now, next{}, before{};
+    load_statistics(0, next);
+    start_ring(tiles);
     for (int k = 0; k < tiles; ++k) {
       now = next;
       if (k + 1 < tiles) load_statistics(k + 1, next);
       const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
       barrier_wait(&full[stage_of(k)], parity_of(k));
       tile_sums(tile, k, w, now);
-      cluster_arrive();
-      if (k > 0) tile_gradients(k - 1, w, before);
-      cluster_wait();
-      // Every thread has made the gradients of tile k - 2.
-      if (threadIdx.x < 32 && k >= 2 && k - 2 + shape.stages < tiles) fill(k - 2 + shape.stages);
+      if (k > 0) {
+        tile_gradients(k - 1, w, before);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(&empty[stage_of(k - 1)]);
+      }
+      // The tile before that has most likely been used by all by now.
+      keep_full(k, k - 2, k - 2 + shape.stages, tiles);
       before = now;
     }
     if (shape.partials != nullptr) publish_registers(group, last);
     tile_gradients(tiles - 1, w, before);
-    __syncthreads();  // the ring and the sums are free for the next group
-    if constexpr (kCluster > 1) {
-      cluster_arrive();
-      cluster_wait();
-    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&empty[stage_of(tiles - 1)]);
+    if (!last) __syncthreads();  // the ring is free for the next group
   }
 
+  // A tile's sums lie in the place of those three tiles before, which everybody has used: nobody can be two tiles ahead
+  // of somebody whose sums it needs.
   __device__ __forceinline__ float* sums_of(int k) { return sums + (done + k) % 3 * kTileSums; }
+  __device__ __forceinline__ Barrier* summed_of(int k) { return &summed[(done + k) % 3]; }
 
   // Lanes that share one of a tile's sums, and how many of the row's blocks each has.
   static constexpr int kLanes = 32 / K;
@@ -286,19 +297,25 @@ class Strips {
       const int sum = lane / C, c = lane - sum * C;
       float* const place = to + sum * kLanes * each() + (rank * C + c) * warps + warp;
       *place = part[0];
-      if constexpr (kCluster > 1) store_at_rank(place, rank ^ 1, part[0]);
+      if constexpr (kCluster > 1) store_at_rank(place, summed_of(k), rank ^ 1, part[0]);
     }
+    if constexpr (kCluster > 1) {
+      if (threadIdx.x == 0) barrier_arrive_expecting(summed_of(k), K * C * warps * sizeof(float));
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(summed_of(k));
   }
 
   __device__ __forceinline__ void tile_gradients(int k, const float (&w)[C][kChunk], const Statistics& of) {
     const int lane = threadIdx.x & 31, e = each();
-    const float* const from = sums_of(k) + lane * e;
+    barrier_wait(summed_of(k), (done + k) / 3 & 1);
+    const auto from = [from = sums_of(k) + lane * e](int i) { return from[i]; };
     float v;
     switch (e) {
-      case 1: v = from[0]; break;
-      case 2: v = tree_in_lane<2>(from); break;
-      case 4: v = tree_in_lane<4>(from); break;
-      default: v = tree_in_lane<8>(from); break;
+      case 1: v = from(0); break;
+      case 2: v = tree<2>(from); break;
+      case 4: v = tree<4>(from); break;
+      default: v = tree<8>(from); break;
     }
 #pragma unroll
     for (int mask = 1; mask < kLanes; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
@@ -320,19 +337,6 @@ class Strips {
       for (int c = 0; c < C; ++c) gradient(tile, k, b, c, w[c], row_of);
     }
   }
-  template <int E>
-  __device__ __forceinline__ static float tree_in_lane(const float* from) {
-    float v[E];
-#pragma unroll
-    for (int i = 0; i < E; ++i) v[i] = from[i];
-#pragma unroll
-    for (int width = E / 2; width >= 1; width /= 2) {
-#pragma unroll
-      for (int i = 0; i < width; ++i) v[i] = Scalar::add(v[2 * i], v[2 * i + 1]);
-    }
-    return v[0];
-  }
-
   // This group's partial sums, to where all thread blocks see them.
   __device__ __forceinline__ void publish_registers(int group, bool last) {
     float* to = shape.partials + std::int64_t{group} * n + begin;
@@ -359,10 +363,7 @@ class Strips {
     const int lane = threadIdx.x & 31;
     Statistics next{};
     load_statistics(0, next);
-    const int ahead = shape.stages < tiles ? shape.stages : tiles;
-    if (threadIdx.x < 32) {
-      for (int k = 0; k < ahead; ++k) fill(k);
-    }
+    start_ring(tiles);
     for (int k = 0; k < tiles; ++k) {
       const Statistics now = next;
       if (k + 1 < tiles) load_statistics(k + 1, next);
@@ -371,12 +372,7 @@ class Strips {
       narrow_tile(tile, k, w, now);
       __syncwarp();
       if (lane == 0) barrier_arrive(&empty[stage_of(k)]);
-      // The tile before has most likely been used by all by now.
-      const int refill = k - 1 + shape.stages;
-      if (threadIdx.x < 32 && k >= 1 && refill < tiles) {
-        barrier_wait(&empty[stage_of(k - 1)], parity_of(k - 1));
-        fill(refill);
-      }
+      keep_full(k, k - 1, k - 1 + shape.stages, tiles);
     }
     __syncthreads();  // the ring is free
     if (shape.partials != nullptr) publish_narrow(group, last);
@@ -462,7 +458,7 @@ class Strips {
 
   const spec::BackwardCall& p;
   const StripsShape& shape;
-  Barrier *const full, *const empty;
+  Barrier *const full, *const empty, *const summed;
   float* const sums;
   std::byte* const ring;
   const int rank;
@@ -482,11 +478,11 @@ constexpr int strips_threads(Spread spread) {
   return 1024 / C;
 }
 
-template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
+template <Type kType, Type kVec, int C, int kRows, bool kLayer, Spread kSpread>
 __global__ void __launch_bounds__(strips_threads<C>(kSpread), 1)
     backward_strips_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ StripsShape shape) {
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kRows, kLayer, kSpread>(p, shape, memory).run();
+  Strips<kType, kVec, C, kRows, kLayer, kSpread>(p, shape, memory).run();
 }
 
 }  // namespace truenorm::cuda

@@ -14,24 +14,18 @@ __host__ __device__ constexpr int final_columns(int n, int blocks) {
 
 // The tree over rows [first, first + K) of `partials`, four columns; rows at or past `count` are +0. K <= 8 at a time.
 template <int K>
-__device__ __forceinline__ void tree_of_rows(const float* partials, std::int64_t stride, int first, int count, float4& sum) {
+__device__ __forceinline__ void tree_of_rows(const float* partials, std::int64_t stride, int first, int count,
+                                             float (&sum)[4]) {
   float4 v[K];
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     v[k] = first + k < count ? __ldcg(reinterpret_cast<const float4*>(partials + (first + k) * stride))
                              : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
-#pragma unroll
-  for (int width = K / 2; width >= 1; width /= 2) {
-#pragma unroll
-    for (int k = 0; k < width; ++k) {
-      v[k].x = Scalar::add(v[2 * k].x, v[2 * k + 1].x);
-      v[k].y = Scalar::add(v[2 * k].y, v[2 * k + 1].y);
-      v[k].z = Scalar::add(v[2 * k].z, v[2 * k + 1].z);
-      v[k].w = Scalar::add(v[2 * k].w, v[2 * k + 1].w);
-    }
-  }
-  sum = v[0];
+  sum[0] = tree<K>([&](int k) { return v[k].x; });
+  sum[1] = tree<K>([&](int k) { return v[k].y; });
+  sum[2] = tree<K>([&](int k) { return v[k].z; });
+  sum[3] = tree<K>([&](int k) { return v[k].w; });
 }
 
 // out[column] = the tree over partials[0..count)[column], rounded, for this thread block's columns. Rows of `partials`
@@ -56,14 +50,13 @@ __device__ __forceinline__ void final_sum(const spec::Vec& out, const float* par
     if (busy) {
       const int row = (part * kRowsInWarp + lane / 2) * each;
       const float* const from = partials + (column < n ? column : 0);
-      float4 v;
+      float s[4];
       switch (each) {
-        case 1: tree_of_rows<1>(from, stride, row, count, v); break;
-        case 2: tree_of_rows<2>(from, stride, row, count, v); break;
-        case 4: tree_of_rows<4>(from, stride, row, count, v); break;
-        default: tree_of_rows<8>(from, stride, row, count, v); break;
+        case 1: tree_of_rows<1>(from, stride, row, count, s); break;
+        case 2: tree_of_rows<2>(from, stride, row, count, s); break;
+        case 4: tree_of_rows<4>(from, stride, row, count, s); break;
+        default: tree_of_rows<8>(from, stride, row, count, s); break;
       }
-      float s[4] = {v.x, v.y, v.z, v.w};
       tree_over_lanes(s, 2, shared + warp * 8);
     }
     __syncthreads();

@@ -55,12 +55,12 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
 }
 
 // A chunk of y from one of s.
-template <Type kType, bool kLayer>
+template <Type kType, Type kVec, bool kLayer, bool kWhole>
 __device__ __forceinline__ void output_values(const spec::ForwardCall& p, const Chunk<kType>& s, float mean, float rstd,
-                                              const PackedVec& weight, const PackedVec& bias, float (&y)[kChunk]) {
-  float w[kChunk], b[kChunk];
-  effective_weights(p.weight, spec::effective_offset(p.offset), weight, w);
-  addends(p.bias, bias, b);
+                                              const PackedVec<kVec, kWhole>& weight, int n, int column,
+                                              float (&y)[kChunk]) {
+  float w[kChunk];
+  weight.weights(p.weight, spec::effective_offset(p.offset), w);
   s.values(y);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::normalised(kLayer ? Elements::centred(y[i], mean) : y[i], rstd);
@@ -68,8 +68,15 @@ __device__ __forceinline__ void output_values(const spec::ForwardCall& p, const 
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) y[i] = rounded_to(p.xhat_type, y[i]);
   }
+  if (p.bias.present) {
+    float b[kChunk];
+    load_packed<kVec, kWhole>(p.bias, n, column).values(p.bias, b);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
+    for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
+  }
 }
 
 // s = x + residual as it is stored.
@@ -88,33 +95,33 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   x.set(s);
 }
 
-template <Type kType, int C, bool kLayer, bool kWhole>
+template <Type kType, Type kVec, int C, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(most_threads(C))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
   extern __shared__ float shared[];
   const RowPlace at(shape.log_lanes, shape.warps);
-  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * shape.rows_per_cta + at.row;
+  const std::int64_t r = std::int64_t{blockIdx.x} * shape.rows_per_cta + at.row;
   const bool active = r < p.m;
   const int n = active ? static_cast<int>(p.n) : 0;  // threads without a row go along with the barriers
   const std::int64_t row = active ? r : 0;
 
   Chunk<kType> s[C];
-  load_chunks<kType, kWhole>(p.x.type, spec::row_of(p.x, row), n, at.first, at.step, s);
+  load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, row), n, at.first, at.step, s);
   Chunk<kType> residual[C];
   if (p.residual.present) {
-    load_chunks<kType, kWhole>(p.residual.type, spec::row_of(p.residual, row), n, at.first, at.step, residual);
+    load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, row), n, at.first, at.step, residual);
   }
   // A thread with one chunk serves few rows: it waits least if the weight is under way before the sums, which do not
   // need it. Where there are many, it is in the cache, and registers are worth more.
   constexpr bool kEarly = C == 1;
-  PackedVec weight;
-  if constexpr (kEarly) weight = load_packed<kWhole>(p.weight, n, at.first);
+  PackedVec<kVec, kWhole> weight;
+  if constexpr (kEarly) weight.load(p.weight, n, at.first);
   if (p.residual.present) {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       float v[kChunk];
       add_residual<kType>(p.s_type, s[c], residual[c], v);
-      if (p.s.present) store_chunk<kType, kWhole>(p.s.type, spec::row_of(p.s, row), n, at.first + c * at.step, v);
+      if (p.s.present) store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first + c * at.step, v);
     }
   }
 
@@ -126,13 +133,13 @@ __global__ void __launch_bounds__(most_threads(C))
     if (p.rstd != nullptr) p.rstd[r] = rstd;
   }
   if (!p.y.present) return;
-  std::byte* const y = spec::row_of(p.y, r);
+  std::byte* const y = row_at<kWhole>(p.y, r);
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     const int column = at.first + c * at.step;
-    if constexpr (!kEarly) weight = load_packed<kWhole>(p.weight, n, column);
+    if constexpr (!kEarly) weight = load_packed<kVec, kWhole>(p.weight, n, column);
     float v[kChunk];
-    output_values<kType, kLayer>(p, s[c], mean, rstd, weight, load_packed<kWhole>(p.bias, n, column), v);
+    output_values<kType, kVec, kLayer, kWhole>(p, s[c], mean, rstd, weight, n, column, v);
     store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
   }
 }

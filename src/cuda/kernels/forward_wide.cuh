@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kWideThreads)
   for (int tile = 0; tile < tiles; ++tile) {
     const int column = tile * kTile + first;
     float v[kChunk];
-    output_values<kType, kLayer>(p, again(tile), mean, rstd, load_packed<false>(p.weight, n, column),
-                                 load_packed<false>(p.bias, n, column), v);
+    output_values<kType, Type::f32, kLayer, false>(p, again(tile), mean, rstd,
+                                                   load_packed<Type::f32, false>(p.weight, n, column), n, column, v);
     store_chunk<kType, false>(p.y.type, y, n, column, v);
   }
 }

@@ -47,8 +47,15 @@ Type matrices(const spec::BackwardCall& call) {
   return call.dy.present ? common(type, call.s) : type;
 }
 
+Type vectors(const spec::ForwardCall& call) {
+  return call.weight.present ? call.weight.type : call.bias.present ? call.bias.type : matrices(call);
+}
+Type vectors(const spec::BackwardCall& call) { return call.weight.present ? call.weight.type : matrices(call); }
+
 bool whole_chunks(const spec::ForwardCall& call) {
-  if (call.n % 8 != 0 || !aligned(call.weight) || !aligned(call.bias)) return false;
+  if (call.n % 8 != 0 || call.m > INT32_MAX || !aligned(call.weight) || !aligned(call.bias)) return false;
+  if (call.weight.present && call.bias.present && call.weight.type != call.bias.type) return false;
+  if (vectors(call) != matrices(call) && vectors(call) != Type::f32) return false;
   for (const Rows* t : {&call.x, &call.residual, &call.y, &call.s}) {
     if (!aligned(*t, call.m)) return false;
   }
@@ -56,7 +63,8 @@ bool whole_chunks(const spec::ForwardCall& call) {
 }
 
 bool whole_chunks(const spec::BackwardCall& call) {
-  if (call.n % 8 != 0 || !aligned(call.weight)) return false;
+  if (call.n % 8 != 0 || call.m > INT32_MAX || !aligned(call.weight)) return false;
+  if (vectors(call) != matrices(call) && vectors(call) != Type::f32) return false;
   for (const Rows* t : {&call.dy, &call.ds, &call.s, &call.dx, &call.dresidual}) {
     if (!aligned(*t, call.m)) return false;
   }

@@ -30,41 +30,43 @@ struct RowPlan {
 
 // The most threads that a kernel with this many chunks in a thread is launched with: it leaves each the registers that
 // it needs.
-constexpr int most_threads(int chunks) { return chunks == 1 ? 1024 : chunks == 2 ? 768 : 512; }
+constexpr int most_threads(int chunks) { return chunks == 1 ? 1024 : chunks <= 4 ? 640 : 256; }
 
-// `most`: a further limit on threads. `wanted` chunks in a thread, as far as the row's length allows.
-constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int most, const Device& device) {
+// As few chunks in a thread as `least`, or, where more are needed for the row to fit, up to `most`; powers of two.
+constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int least, int most, int threads, const Device& device) {
   constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   RowPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
-  int rows_in_block = 1;
+  const auto warps_with = [&](int chunks) { return (blocks + chunks - 1) / chunks; };
+  plan.chunks = least;
+  while (plan.chunks < most && warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks))) {
+    plan.chunks *= 2;
+  }
+  if (warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks))) {
+    plan.wide = true;
+    return plan;
+  }
+  while (plan.chunks > 1 && plan.chunks / 2 >= blocks) plan.chunks /= 2;
+  plan.shape.warps = static_cast<int>(warps_with(plan.chunks));
   if (blocks == 1) {
     while (plan.shape.log_lanes > 0 && (8 << plan.shape.log_lanes) / 2 >= n) --plan.shape.log_lanes;
-    rows_in_block = kNarrowThreads >> plan.shape.log_lanes;
-  } else if (blocks <= 4) {
-    plan.chunks = blocks == 2 ? 2 : 4;
-    rows_in_block = kNarrowThreads / 32;
-  } else {
-    plan.chunks = wanted;
-    while (plan.chunks < 4 && blocks > std::int64_t{std::min(most, most_threads(plan.chunks))} / 32 * plan.chunks) {
-      plan.chunks *= 2;
-    }
-    if (blocks > std::int64_t{std::min(most, most_threads(plan.chunks))} / 32 * plan.chunks) {
-      plan.wide = true;
-      return plan;
-    }
-    plan.shape.warps = static_cast<int>((blocks + plan.chunks - 1) / plan.chunks);
   }
+  int rows = plan.shape.warps > 1 ? 1 : kNarrowThreads >> plan.shape.log_lanes;
   // Few rows are better spread over all multiprocessors.
-  const int least = 32 >> plan.shape.log_lanes;  // a warp's
-  while (rows_in_block / 2 >= least && m / rows_in_block < 2 * device.multiprocessors) rows_in_block /= 2;
-  plan.shape.rows_per_cta = rows_in_block;
-  plan.threads = (plan.shape.warps << plan.shape.log_lanes) * rows_in_block;
+  const int warp_rows = 32 >> plan.shape.log_lanes;
+  while (rows / 2 >= warp_rows && m / rows < 2 * device.multiprocessors) rows /= 2;
+  plan.shape.rows_per_cta = rows;
+  plan.threads = (plan.shape.warps << plan.shape.log_lanes) * rows;
   return plan;
 }
 
-constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, const Device& device) {
-  return plan_rows(m, n, m <= 2 * device.multiprocessors ? 1 : 4, 1024, device);
+// Many rows: many chunks in a thread, so that what is done once a row is done by few warps. Few rows: as many threads as
+// can be. `whole`: the kernels of whole chunks; the others are compiled for 4 at most.
+constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool layer, bool whole,
+                               const Device& device) {
+  const int most = !whole ? 4 : single || layer ? 8 : 16;  // as many as registers hold
+  const bool few = m <= 2 * device.multiprocessors;
+  return plan_rows(m, n, few ? 1 : most, most, 1024, device);
 }
 
 }  // namespace truenorm::cuda

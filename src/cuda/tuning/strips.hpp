@@ -32,7 +32,7 @@ inline constexpr int kStripsMostThreads = 640;
 // Shared memory before the ring: barriers, and the sums of three tiles.
 inline constexpr int kTileSums = 256;  // floats a tile: rows * sums * blocks of a row
 constexpr std::size_t strips_fixed_bytes() {
-  return 2 * kMaxStages * sizeof(unsigned long long) + 3 * kTileSums * sizeof(float);
+  return (2 * kMaxStages + 4) * sizeof(unsigned long long) + 3 * kTileSums * sizeof(float);
 }
 
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
