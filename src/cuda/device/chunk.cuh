@@ -134,15 +134,20 @@ __device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* ro
   return c;
 }
 
+// Out of line: few matrices have rows on two levels, and a kernel has many places that ask for a row.
+__device__ __noinline__ inline std::int64_t row_on_two_levels(unsigned int row, unsigned int inner,
+                                                              std::int64_t inner_stride, std::int64_t outer_stride) {
+  const unsigned int outer = row / inner;
+  return outer * outer_stride + (row - outer * inner) * inner_stride;
+}
+
 // Row r of a matrix. In a kernel with kWhole there are fewer than 2^31 rows.
 template <bool kWhole>
 __device__ __forceinline__ std::byte* row_at(const Rows& t, std::int64_t r) {
   if constexpr (!kWhole) return spec::row_of(t, r);
   const auto row = static_cast<unsigned int>(r);
   if (row < t.inner) return t.data + row * t.inner_stride;
-  const auto inner = static_cast<unsigned int>(t.inner);
-  const unsigned int outer = row / inner;
-  return t.data + outer * t.outer_stride + (row - outer * inner) * t.inner_stride;
+  return t.data + row_on_two_levels(row, static_cast<unsigned int>(t.inner), t.inner_stride, t.outer_stride);
 }
 
 // In a kernel with kWhole every row starts at a multiple of 16 bytes and has whole chunks only, so that a chunk is all

@@ -60,6 +60,16 @@ struct PackedVec {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) w[i] = Elements::effective_weight(w[i], offset);
   }
+
+  // The bias, or what stands for none.
+  __device__ __forceinline__ void addends(const Vec& bias, float (&b)[kChunk]) const {
+    if (!bias.present) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) b[i] = spec::kNoAddend;
+      return;
+    }
+    values(bias, b);
+  }
 };
 
 template <Type kVec, bool kWhole>

@@ -24,6 +24,18 @@ struct StripsShape {
 
 enum class Spread { kNarrow, kBlock, kCluster };
 
+// One of `count` places that are used in turn, and the parity of the phase that its barriers are in.
+struct Turn {
+  int place = 0;
+  unsigned int parity = 0;
+  __device__ __forceinline__ void next(int count) {
+    if (++place == count) {
+      place = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 template <Type kType, Type kVec, int C, int kRows, bool kLayer, Spread kSpread>
 class Strips {
  public:
@@ -41,7 +53,8 @@ class Strips {
         sums(reinterpret_cast<float*>(summed + 4)),
         ring(reinterpret_cast<std::byte*>(sums + 3 * kTileSums)),
         rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0),
-        strips(spec::strips(call.n)),
+        strips(static_cast<int>(spec::strips(call.n))),
+        m(static_cast<int>(call.m)),
         n(static_cast<int>(call.n)) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     begin = rank * shape.columns;
@@ -54,6 +67,10 @@ class Strips {
       slot = 0;
       first = (warp * 32 + lane) * kChunk;
       step = blockDim.x * kChunk;
+      const int warps = blockDim.x >> 5;
+      while (each * kLanes < kCluster * warps * C) each *= 2;
+      const int sum = lane / C, c = lane - sum * C;  // that this lane ends with, of this warp's
+      sum_place = sum * kLanes * each + (rank * C + c) * warps + warp;
     }
     dy_bytes = shape.columns * bytes_each<kType>(p.dy.type);
     s_bytes = shape.columns * bytes_each<kType>(p.s.type);
@@ -82,8 +99,8 @@ class Strips {
     kCluster > 1 ? cluster_sync() : __syncthreads();
     const int clusters = gridDim.x / kCluster;
     for (int group = blockIdx.x / kCluster; group < shape.groups; group += clusters) {
-      base = std::int64_t{group} * shape.strips;
-      const auto tiles = static_cast<int>((p.m - base + strips * kRows - 1) / (strips * kRows));
+      base = group * shape.strips;
+      const int tiles = (m - base - 1) / (strips * kRows) + 1;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
 #pragma unroll
@@ -95,7 +112,6 @@ class Strips {
       } else {
         run_wide(w, tiles, group, last);
       }
-      done += tiles;
     }
     if (shape.partials == nullptr) return;
     grid_wait(shape.counter, gridDim.x);
@@ -115,24 +131,21 @@ class Strips {
   };
 
   // Row b of tile k of this thread's strip.
-  __device__ __forceinline__ std::int64_t row(int k, int b) const {
-    return base + slot + (std::int64_t{k} * kRows + b) * strips;
-  }
+  __device__ __forceinline__ int row(int k, int b) const { return base + slot + (k * kRows + b) * strips; }
 
-  // ---- The ring. Tiles are counted over all groups: tile k of this group is the (done + k)th.
-
-  __device__ __forceinline__ int stage_of(int k) const { return (done + k) % shape.stages; }
-  __device__ __forceinline__ unsigned int parity_of(int k) const { return (done + k) / shape.stages & 1; }
+  // ---- The ring.
 
   __device__ __forceinline__ static bool dense(const Rows& t, std::int64_t m, std::int64_t row_bytes) {
     return t.inner_stride == row_bytes && t.inner >= m;
   }
 
-  // Sends tile k on its way; one warp.
-  __device__ __forceinline__ void fill(int k) {
-    const int lane = threadIdx.x & 31, stage = stage_of(k);
-    std::byte* const tile = ring + std::int64_t{stage} * tile_bytes;
-    const std::int64_t first_row = base + std::int64_t{k} * kRows * strips;
+  __device__ __forceinline__ std::byte* tile_at(const Turn& at) const { return ring + at.place * tile_bytes; }
+
+  // Sends tile k on its way to a place; one warp.
+  __device__ __forceinline__ void fill(int k, int stage) {
+    const int lane = threadIdx.x & 31;
+    std::byte* const tile = ring + stage * tile_bytes;
+    const int first_row = base + k * kRows * strips;
     int rows = 0;  // of all that are there
     if (lane == 0) {
 #pragma unroll
@@ -148,18 +161,18 @@ class Strips {
       fill_matrix(p.ds, ds_bytes, first_row, tile + (dy_bytes + s_bytes) * shape.strips * kRows, stage);
     }
   }
-  __device__ __forceinline__ int rows_at(std::int64_t row) const {
-    const std::int64_t left = p.m - row;
-    return left <= 0 ? 0 : left < shape.strips ? static_cast<int>(left) : shape.strips;
+  __device__ __forceinline__ int rows_at(int row) const {
+    const int left = m - row;
+    return left <= 0 ? 0 : left < shape.strips ? left : shape.strips;
   }
-  __device__ __forceinline__ void fill_matrix(const Rows& t, int row_bytes, std::int64_t first_row, std::byte* to,
+  __device__ __forceinline__ void fill_matrix(const Rows& t, int row_bytes, int first_row, std::byte* to,
                                               int stage) {
     const int lane = threadIdx.x & 31;
     const int size = bytes_each<kType>(t.type);
     const unsigned int bytes = own * size;
     if (!kNarrow || dense(t, p.m, row_bytes)) {  // one copy for the rows of each b
       if (lane < kRows) {
-        const std::int64_t r = first_row + lane * strips;
+        const int r = first_row + lane * strips;
         const int rows = rows_at(r);
         if (rows > 0) {
           bulk_load(to + lane * row_bytes * shape.strips, row_at<true>(t, r) + std::int64_t{begin} * size, rows * bytes,
@@ -169,8 +182,8 @@ class Strips {
     } else if constexpr (kNarrow) {
       for (int i = lane; i < kRows * shape.strips; i += 32) {
         const int b = i / shape.strips, l = i - b * shape.strips;
-        const std::int64_t r = first_row + b * strips + l;
-        if (r < p.m) bulk_load(to + i * row_bytes, row_at<true>(t, r), bytes, &full[stage]);
+        const int r = first_row + b * strips + l;
+        if (r < m) bulk_load(to + i * row_bytes, row_at<true>(t, r), bytes, &full[stage]);
       }
     }
   }
@@ -180,8 +193,8 @@ class Strips {
   __device__ __forceinline__ void load_statistics(int k, Statistics& of) const {
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
-      const std::int64_t r = row(k, b);
-      const bool there = r < p.m;
+      const int r = row(k, b);
+      const bool there = r < m;
       of.rstd[b] = there ? __ldg(p.rstd + r) : 0.0f;
       of.mean[b] = kLayer && there ? __ldg(p.mean + r) : 0.0f;
     }
@@ -191,7 +204,7 @@ class Strips {
   __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int k, int b,
                                                 int c) const {
     const int at = first + c * step;
-    if (at >= own || (kNarrow || kRows > 1 ? row(k, b) >= p.m : false)) return {};
+    if (at >= own || ((kNarrow || kRows > 1) && row(k, b) >= m)) return {};
     return load_whole<kType>(t.type, tile + (b * shape.strips + slot) * row_bytes + at * bytes_each<kType>(t.type));
   }
 
@@ -207,8 +220,8 @@ class Strips {
   __device__ __forceinline__ void gradient(const std::byte* tile, int k, int b, int c, const float (&w)[kChunk],
                                            const RowSlopes& of) const {
     const int at = first + c * step;
-    const std::int64_t r = row(k, b);
-    if (at >= own || r >= p.m) return;
+    const int r = row(k, b);
+    if (at >= own || r >= m) return;
     const std::byte* const s_tile = tile + dy_bytes * shape.strips * kRows;
     float d[kChunk], dx[kChunk];
     if (p.ds.present) {
@@ -222,19 +235,19 @@ class Strips {
     store_gradient<kType, true>(p, r, n, begin + at, dx);
   }
 
-  // All warps take turns at keeping the ring full: tile `refill` goes where tile `used` was.
-  __device__ __forceinline__ void keep_full(int turn, int used, int refill, int tiles) {
-    const int warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-    if (used < 0 || refill >= tiles || turn % warps != warp) return;
-    barrier_wait(&empty[stage_of(used)], parity_of(used));
-    fill(refill);
+  // All warps take turns at keeping the ring full: tile `refill` goes where an earlier one was.
+  __device__ __forceinline__ void keep_full(const Turn& used, int refill, int tiles) {
+    const bool mine = turn == static_cast<int>(threadIdx.x >> 5);
+    if (++turn == static_cast<int>(blockDim.x >> 5)) turn = 0;
+    if (refill >= tiles || !mine) return;
+    barrier_wait(&empty[used.place], used.parity);
+    fill(refill, used.place);
   }
 
   __device__ __forceinline__ void start_ring(int tiles) {
-    const int ahead = shape.stages < tiles ? shape.stages : tiles;
-    if (threadIdx.x < 32) {
-      for (int k = 0; k < ahead; ++k) fill(k);
-    }
+    if (threadIdx.x >= 32) return;
+    Turn at = stage;
+    for (int k = 0; k < shape.stages && k < tiles; ++k, at.next(shape.stages)) fill(k, at.place);
   }
 
   // ---- Wide rows.
@@ -244,45 +257,40 @@ class Strips {
     Statistics now, next{}, before{};
     load_statistics(0, next);
     start_ring(tiles);
+    Turn used = stage, earlier = stage, used_sums = summing;
     for (int k = 0; k < tiles; ++k) {
       now = next;
       if (k + 1 < tiles) load_statistics(k + 1, next);
-      const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
-      barrier_wait(&full[stage_of(k)], parity_of(k));
-      tile_sums(tile, k, w, now);
+      barrier_wait(&full[stage.place], stage.parity);
+      tile_sums(tile_at(stage), k, w, now);
       if (k > 0) {
-        tile_gradients(k - 1, w, before);
+        tile_gradients(tile_at(used), k - 1, w, before, used_sums);
         __syncwarp();
-        if (lane == 0) barrier_arrive(&empty[stage_of(k - 1)]);
+        if (lane == 0) barrier_arrive(&empty[used.place]);
       }
       // The tile before that has most likely been used by all by now.
-      keep_full(k, k - 2, k - 2 + shape.stages, tiles);
+      if (k > 1) keep_full(earlier, k - 2 + shape.stages, tiles);
+      earlier = used;
+      used = stage;
+      used_sums = summing;
+      stage.next(shape.stages);
+      summing.next(3);
       before = now;
     }
     if (shape.partials != nullptr) publish_registers(group, last);
-    tile_gradients(tiles - 1, w, before);
+    tile_gradients(tile_at(used), tiles - 1, w, before, used_sums);
     __syncwarp();
-    if (lane == 0) barrier_arrive(&empty[stage_of(tiles - 1)]);
+    if (lane == 0) barrier_arrive(&empty[used.place]);
     if (!last) __syncthreads();  // the ring is free for the next group
   }
 
-  // A tile's sums lie in the place of those three tiles before, which everybody has used: nobody can be two tiles ahead
-  // of somebody whose sums it needs.
-  __device__ __forceinline__ float* sums_of(int k) { return sums + (done + k) % 3 * kTileSums; }
-  __device__ __forceinline__ Barrier* summed_of(int k) { return &summed[(done + k) % 3]; }
-
-  // Lanes that share one of a tile's sums, and how many of the row's blocks each has.
+  // Lanes that share one of a tile's sums. Each has `each` of the row's blocks. A tile's sums lie in the place of those
+  // three tiles before, which everybody has used: nobody is two tiles ahead of somebody whose sums it needs.
   static constexpr int kLanes = 32 / K;
-  __device__ __forceinline__ int each() const {
-    const int blocks = kCluster * static_cast<int>(blockDim.x >> 5) * C;
-    int e = 1;
-    while (e * kLanes < blocks) e *= 2;
-    return e;
-  }
 
   __device__ __forceinline__ void tile_sums(const std::byte* tile, int k, const float (&w)[C][kChunk],
                                             const Statistics& of) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    const int lane = threadIdx.x & 31;
     float part[K * C];
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
@@ -292,26 +300,27 @@ class Strips {
       }
     }
     lane_trees<K * C>(part, 32);
-    float* const to = sums_of(k);
     if (lane < K * C) {
-      const int sum = lane / C, c = lane - sum * C;
-      float* const place = to + sum * kLanes * each() + (rank * C + c) * warps + warp;
+      float* const place = sums + summing.place * kTileSums + sum_place;
       *place = part[0];
-      if constexpr (kCluster > 1) store_at_rank(place, summed_of(k), rank ^ 1, part[0]);
+      if constexpr (kCluster > 1) store_at_rank(place, &summed[summing.place], rank ^ 1, part[0]);
     }
     if constexpr (kCluster > 1) {
-      if (threadIdx.x == 0) barrier_arrive_expecting(summed_of(k), K * C * warps * sizeof(float));
+      if (threadIdx.x == 0) {
+        barrier_arrive_expecting(&summed[summing.place], K * C * (blockDim.x >> 5) * sizeof(float));
+      }
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(summed_of(k));
+    if (lane == 0) barrier_arrive(&summed[summing.place]);
   }
 
-  __device__ __forceinline__ void tile_gradients(int k, const float (&w)[C][kChunk], const Statistics& of) {
-    const int lane = threadIdx.x & 31, e = each();
-    barrier_wait(summed_of(k), (done + k) / 3 & 1);
-    const auto from = [from = sums_of(k) + lane * e](int i) { return from[i]; };
+  __device__ __forceinline__ void tile_gradients(const std::byte* tile, int k, const float (&w)[C][kChunk],
+                                                 const Statistics& of, const Turn& at) const {
+    const int lane = threadIdx.x & 31;
+    barrier_wait(&summed[at.place], at.parity);
+    const auto from = [from = sums + at.place * kTileSums + lane * each](int i) { return from[i]; };
     float v;
-    switch (e) {
+    switch (each) {
       case 1: v = from(0); break;
       case 2: v = tree<2>(from); break;
       case 4: v = tree<4>(from); break;
@@ -327,7 +336,6 @@ class Strips {
     const auto n_float = static_cast<float>(n);
     const float minus_slope = spec::minus_slope_of(v, n_float, rstd);
     const float shift = kLayer ? spec::shift_of(v, n_float) : 0.0f;
-    const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
       RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
@@ -364,15 +372,18 @@ class Strips {
     Statistics next{};
     load_statistics(0, next);
     start_ring(tiles);
+    Turn used = stage;
     for (int k = 0; k < tiles; ++k) {
       const Statistics now = next;
       if (k + 1 < tiles) load_statistics(k + 1, next);
-      const std::byte* const tile = ring + std::int64_t{stage_of(k)} * tile_bytes;
-      barrier_wait(&full[stage_of(k)], parity_of(k));
-      narrow_tile(tile, k, w, now);
+      barrier_wait(&full[stage.place], stage.parity);
+      narrow_tile(tile_at(stage), k, w, now);
       __syncwarp();
-      if (lane == 0) barrier_arrive(&empty[stage_of(k)]);
-      keep_full(k, k - 1, k - 1 + shape.stages, tiles);
+      if (lane == 0) barrier_arrive(&empty[stage.place]);
+      // The tile before has most likely been used by all by now.
+      if (k > 0) keep_full(used, k - 1 + shape.stages, tiles);
+      used = stage;
+      stage.next(shape.stages);
     }
     __syncthreads();  // the ring is free
     if (shape.partials != nullptr) publish_narrow(group, last);
@@ -462,13 +473,14 @@ class Strips {
   float* const sums;
   std::byte* const ring;
   const int rank;
-  const std::int64_t strips;
-  const int n;
+  const int strips, m, n;
   int begin, own;  // this thread block's columns
   int slot, first, step;
   int dy_bytes, s_bytes, ds_bytes, tile_bytes;
-  std::int64_t base = 0;  // the group's first strip, and row
-  int done = 0;           // tiles of earlier groups
+  int base = 0;  // the group's first strip, and row
+  Turn stage, summing;    // of the tile at hand
+  int turn = 0;           // the warp that fills the ring next
+  int each = 1, sum_place = 0;
   float dweight[C][kChunk], dbias[C][kChunk];
 };
 

@@ -8,7 +8,7 @@
 
 namespace truenorm::cuda {
 
-// What the sums of a row need of shared memory.
+// What `sums` sums of a row need of shared memory.
 constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
   return plan.shape.warps == 1 ? 0 : sizeof(float) * static_cast<std::size_t>(sums * plan.shape.warps * plan.chunks);
 }
@@ -55,28 +55,18 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
 }
 
 // A chunk of y from one of s.
-template <Type kType, Type kVec, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer>
 __device__ __forceinline__ void output_values(const spec::ForwardCall& p, const Chunk<kType>& s, float mean, float rstd,
-                                              const PackedVec<kVec, kWhole>& weight, int n, int column,
-                                              float (&y)[kChunk]) {
-  float w[kChunk];
-  weight.weights(p.weight, spec::effective_offset(p.offset), w);
+                                              const float (&w)[kChunk], const float (&b)[kChunk], float (&y)[kChunk]) {
   s.values(y);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::normalised(kLayer ? Elements::centred(y[i], mean) : y[i], rstd);
-  if (p.round_xhat) {
+  if (!kLayer && p.round_xhat) {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) y[i] = rounded_to(p.xhat_type, y[i]);
+    for (int i = 0; i < kChunk; ++i) y[i] = rounded_to(kType == Type::f32 ? p.xhat_type : kType, y[i]);
   }
-  if (p.bias.present) {
-    float b[kChunk];
-    load_packed<kVec, kWhole>(p.bias, n, column).values(p.bias, b);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
-  }
+  for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
 }
 
 // s = x + residual as it is stored.
@@ -95,52 +85,71 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   x.set(s);
 }
 
-template <Type kType, Type kVec, int C, bool kLayer, bool kWhole>
-__global__ void __launch_bounds__(most_threads(C))
+// A group of threads goes over rows, some apart; the next row is under way while this one is used. The weight stays in
+// registers, and so does LayerNorm's bias; RMSNorm's, which is rare, is read again for each row.
+template <Type kType, Type kVec, int C, bool kLayer, bool kAdd, bool kWhole>
+__global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != Type::f32))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
   extern __shared__ float shared[];
   const RowPlace at(shape.log_lanes, shape.warps);
-  const std::int64_t r = std::int64_t{blockIdx.x} * shape.rows_per_cta + at.row;
-  const bool active = r < p.m;
-  const int n = active ? static_cast<int>(p.n) : 0;  // threads without a row go along with the barriers
-  const std::int64_t row = active ? r : 0;
+  const int n = static_cast<int>(p.n);
+  const std::int64_t step = std::int64_t{gridDim.x} * shape.rows_per_cta;
+  // Threads without a row go along with the barriers: `first` tells how far the thread block goes.
+  std::int64_t first = std::int64_t{blockIdx.x} * shape.rows_per_cta;
 
-  Chunk<kType> s[C];
-  load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, row), n, at.first, at.step, s);
-  Chunk<kType> residual[C];
-  if (p.residual.present) {
-    load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, row), n, at.first, at.step, residual);
-  }
-  // A thread with one chunk serves few rows: it waits least if the weight is under way before the sums, which do not
-  // need it. Where there are many, it is in the cache, and registers are worth more.
-  constexpr bool kEarly = C == 1;
-  PackedVec<kVec, kWhole> weight;
-  if constexpr (kEarly) weight.load(p.weight, n, at.first);
-  if (p.residual.present) {
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      float v[kChunk];
-      add_residual<kType>(p.s_type, s[c], residual[c], v);
-      if (p.s.present) store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first + c * at.step, v);
+  Chunk<kType> x[C], residual[kAdd ? C : 1];
+  const auto load = [&](std::int64_t begin) {
+    const std::int64_t r = begin + at.row;
+    if (r >= p.m) return;
+    load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.step, x);
+    if constexpr (kAdd) {
+      load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.step, residual);
     }
-  }
+  };
+  load(first);
 
-  float mean, rstd;
-  row_statistics<kType, C, kLayer>(p, at, n, s, shared, mean, rstd);
-  if (!active) return;
-  if (at.leads()) {
-    if (p.mean != nullptr) p.mean[r] = mean;
-    if (p.rstd != nullptr) p.rstd[r] = rstd;
-  }
-  if (!p.y.present) return;
-  std::byte* const y = row_at<kWhole>(p.y, r);
+  float w[C][kChunk], b[kLayer ? C : 1][kChunk];
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     const int column = at.first + c * at.step;
-    if constexpr (!kEarly) weight = load_packed<kVec, kWhole>(p.weight, n, column);
-    float v[kChunk];
-    output_values<kType, kVec, kLayer, kWhole>(p, s[c], mean, rstd, weight, n, column, v);
-    store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
+    load_packed<kVec, kWhole>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w[c]);
+    if constexpr (kLayer) load_packed<kVec, kWhole>(p.bias, n, column).addends(p.bias, b[c]);
+  }
+  bool odd = false;  // rows alternate between two places in shared memory, so that one barrier each is enough
+  for (; first < p.m; first += step, odd = !odd) {
+    const std::int64_t r = first + at.row;
+    const bool active = r < p.m;
+    Chunk<kType> s[C];
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      s[c] = x[c];
+      if constexpr (kAdd) {
+        float v[kChunk];
+        add_residual<kType>(p.s_type, s[c], residual[c], v);
+        if (p.s.present && active) {
+          store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, r), n, at.first + c * at.step, v);
+        }
+      }
+    }
+    load(first + step);
+
+    float mean, rstd;
+    row_statistics<kType, C, kLayer>(p, at, n, s, shared + (odd ? 3 * C * at.warps : 0), mean, rstd);
+    if (!active) continue;
+    if (at.leads()) {
+      if (p.mean != nullptr) p.mean[r] = mean;
+      if (p.rstd != nullptr) p.rstd[r] = rstd;
+    }
+    if (!p.y.present) continue;
+    std::byte* const y = row_at<kWhole>(p.y, r);
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const int column = at.first + c * at.step;
+      if constexpr (!kLayer) load_packed<kVec, kWhole>(p.bias, n, column).addends(p.bias, b[0]);
+      float v[kChunk];
+      output_values<kType, kLayer>(p, s[c], mean, rstd, w[c], b[kLayer ? c : 0], v);
+      store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
+    }
   }
 }
 

@@ -84,9 +84,10 @@ __global__ void __launch_bounds__(kWideThreads)
   std::byte* const y = spec::row_of(p.y, r);
   for (int tile = 0; tile < tiles; ++tile) {
     const int column = tile * kTile + first;
-    float v[kChunk];
-    output_values<kType, Type::f32, kLayer, false>(p, again(tile), mean, rstd,
-                                                   load_packed<Type::f32, false>(p.weight, n, column), n, column, v);
+    float w[kChunk], b[kChunk], v[kChunk];
+    load_packed<Type::f32, false>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w);
+    load_packed<Type::f32, false>(p.bias, n, column).addends(p.bias, b);
+    output_values<kType, kLayer>(p, again(tile), mean, rstd, w, b, v);
     store_chunk<kType, false>(p.y.type, y, n, column, v);
   }
 }

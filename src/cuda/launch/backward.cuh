@@ -20,7 +20,7 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
                    .blocks = split.slabs + split.row_blocks,
                    .threads = split.threads,
                    .shared_bytes = bytes,
-                   .cooperative = plan.ordered},
+                   .residence = plan.ordered ? Residence::kSure : Residence::kAny},
                   where, call, shape);
   };
   if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>, wide_shared_bytes(2));
@@ -49,7 +49,7 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                    .threads = strips.threads(),
                    .shared_bytes = strips_shared_bytes(strips),
                    .cluster = strips.cluster,
-                   .cooperative = columns},
+                   .residence = columns ? Residence::kSure : Residence::kAny},
                   where, call, shape);
   };
   if (call.n <= spec::kNarrow) {

@@ -18,40 +18,40 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
                 call, cached);
 }
 
-template <Type kType, Type kVec, bool kLayer, bool kWhole>
+template <Type kType, Type kVec, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const RowPlan& plan) {
   const auto with = [&](auto kernel) {
-    const std::int64_t blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta;
-    return launch({reinterpret_cast<const void*>(kernel), blocks, plan.threads, row_shared_bytes(plan, 3)}, where, call,
-                  plan.shape);
+    return launch({.kernel = reinterpret_cast<const void*>(kernel),
+                   .blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta,
+                   .threads = plan.threads,
+                   .shared_bytes = 2 * row_shared_bytes(plan, 3),
+                   .residence = Residence::kWanted},
+                  where, call, plan.shape);
   };
   switch (plan.chunks) {
-    case 1: return with(&forward_kernel<kType, kVec, 1, kLayer, kWhole>);
-    case 2: return with(&forward_kernel<kType, kVec, 2, kLayer, kWhole>);
-    case 4: return with(&forward_kernel<kType, kVec, 4, kLayer, kWhole>);
-    default:
-      if constexpr (kWhole) {
-        if (plan.chunks == 8) return with(&forward_kernel<kType, kVec, 8, kLayer, kWhole>);
-        if constexpr (kType != Type::f32 && !kLayer) return with(&forward_kernel<kType, kVec, 16, kLayer, kWhole>);
-      }
-      return "no kernel for this plan";
+    case 1: return with(&forward_kernel<kType, kVec, 1, kLayer, kAdd, kWhole>);
+    case 2: return with(&forward_kernel<kType, kVec, 2, kLayer, kAdd, kWhole>);
+    default: return with(&forward_kernel<kType, kVec, 4, kLayer, kAdd, kWhole>);
   }
 }
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const bool whole = whole_chunks(call);
-  const RowPlan plan = plan_forward(call.m, call.n, kType == Type::f32, kLayer, whole, device);
+  const RowPlan plan = plan_forward(call.m, call.n, !kLayer && !kAdd && kType != Type::f32, device);
   if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
-  if (!whole) return launch_forward_rows<kType, Type::f32, kLayer, false>(call, where, plan);
-  if (vectors(call) == Type::f32) return launch_forward_rows<kType, Type::f32, kLayer, true>(call, where, plan);
-  return launch_forward_rows<kType, kType, kLayer, true>(call, where, plan);
+  if (!whole_chunks(call)) return launch_forward_rows<kType, Type::f32, kLayer, kAdd, false>(call, where, plan);
+  if (vectors(call) == Type::f32) return launch_forward_rows<kType, Type::f32, kLayer, kAdd, true>(call, where, plan);
+  return launch_forward_rows<kType, kType, kLayer, kAdd, true>(call, where, plan);
 }
 
 template <Type kType>
 const char* launch_forward(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  return call.layer_norm ? launch_forward_op<kType, true>(call, where, device)
-                         : launch_forward_op<kType, false>(call, where, device);
+  if (call.residual.present) {
+    return call.layer_norm ? launch_forward_op<kType, true, true>(call, where, device)
+                           : launch_forward_op<kType, false, true>(call, where, device);
+  }
+  return call.layer_norm ? launch_forward_op<kType, true, false>(call, where, device)
+                         : launch_forward_op<kType, false, false>(call, where, device);
 }
 
 extern template const char* launch_forward<Type::f32>(const spec::ForwardCall&, const Where&, const Device&);

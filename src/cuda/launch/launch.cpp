@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <map>
 #include <mutex>
+#include <tuple>
 
 namespace truenorm::cuda {
 
@@ -40,6 +41,38 @@ cudaError_t ask(int index, Device& device) {
   if (const auto e = get(cudaDevAttrComputeCapabilityMajor, device.major); e != cudaSuccess) return e;
   if (const auto e = get(cudaDevAttrComputeCapabilityMinor, device.minor); e != cudaSuccess) return e;
   return get(cudaDevAttrMaxSharedMemoryPerBlockOptin, device.shared_bytes);
+}
+
+// How many thread blocks of a launch fit on the device. Asking takes the runtime longer than a launch, so answers are
+// kept, by each thread for itself.
+const char* resident_blocks(const Launch& what, int device, cudaLaunchConfig_t config, std::int64_t& blocks) {
+  using Key = std::tuple<const void*, int, std::size_t, int, int>;
+  thread_local std::map<Key, std::int64_t> answers;
+  const Key key{what.kernel, what.threads, what.shared_bytes, what.cluster, device};
+  if (const auto found = answers.find(key); found != answers.end()) {
+    blocks = found->second;
+    return nullptr;
+  }
+  if (what.cluster > 1) {
+    int clusters = 0;
+    config.gridDim = dim3(static_cast<unsigned>(what.cluster));
+    if (const auto e = cudaOccupancyMaxActiveClusters(&clusters, what.kernel, &config); e != cudaSuccess) {
+      return sentence(e);
+    }
+    blocks = std::int64_t{clusters} * what.cluster;
+  } else {
+    int each = 0;
+    const auto e =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, what.kernel, what.threads, what.shared_bytes);
+    if (e != cudaSuccess) return sentence(e);
+    const char* error = nullptr;
+    const Device* const d = device_of(device, error);
+    if (d == nullptr) return error;
+    blocks = std::int64_t{each} * d->multiprocessors;
+  }
+  if (blocks == 0) return "no thread block of this kernel fits on the device";
+  answers[key] = blocks;
+  return nullptr;
 }
 
 }  // namespace
@@ -98,31 +131,16 @@ const char* launch(const Launch& what, int device, void* stream, void** argument
     dim.x = static_cast<unsigned>(what.cluster);
     dim.y = dim.z = 1;
   }
-  if (what.cooperative) {
-    // As many as are sure to be on the device at once.
-    std::int64_t resident = 0;
-    if (what.cluster > 1) {
-      int clusters = 0;
-      config.gridDim = dim3(static_cast<unsigned>(blocks));
-      if (const auto e = cudaOccupancyMaxActiveClusters(&clusters, what.kernel, &config); e != cudaSuccess) {
-        return sentence(e);
-      }
-      resident = std::int64_t{clusters} * what.cluster;
-    } else {
-      int each = 0;
-      if (const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, what.kernel, what.threads,
-                                                                       what.shared_bytes);
-          e != cudaSuccess) {
-        return sentence(e);
-      }
-      const char* error = nullptr;
-      const Device* const d = device_of(device, error);
-      if (d == nullptr) return error;
-      resident = std::int64_t{each} * d->multiprocessors;
+  if (what.residence != Residence::kAny) {
+    std::int64_t most = 0;
+    if (const char* error = resident_blocks(what, device, config, most); error != nullptr) return error;
+    if (what.residence == Residence::kSure) {
+      blocks = std::min(blocks, most);
+      attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
+    } else if (blocks > most) {
+      const std::int64_t rounds = (blocks + most - 1) / most;
+      blocks = (blocks + rounds - 1) / rounds;
     }
-    if (resident == 0) return "no thread block of this kernel fits on the device";
-    blocks = std::min(blocks, resident);
-    attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
   }
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   cudaError_t e = cudaLaunchKernelExC(&config, what.kernel, arguments);

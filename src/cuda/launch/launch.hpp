@@ -25,14 +25,20 @@ class DeviceGuard {
   const char* error_ = nullptr;
 };
 
+// How many of a launch's thread blocks are on the device at once.
+enum class Residence {
+  kAny,     // one for each of `blocks`
+  kWanted,  // at most those that fit, each with about as much to do
+  kSure     // at most those that fit, and surely so: a cooperative launch, in which they may wait for each other
+};
+
 struct Launch {
   const void* kernel;
   std::int64_t blocks;
   int threads;
   std::size_t shared_bytes = 0;
   int cluster = 1;
-  // All thread blocks are on the device at once; `blocks` is what there is work for, and fewer may be launched.
-  bool cooperative = false;
+  Residence residence = Residence::kAny;  // other than kAny: fewer thread blocks do the work of all
 };
 
 const char* launch(const Launch& launch, int device, void* stream, void** arguments);

@@ -19,6 +19,7 @@ const char* launch_backward(const spec::BackwardCall& call, const Where& where, 
 namespace {
 
 constexpr std::size_t kCounterBytes = 16;
+constexpr std::int64_t kMostRows = INT32_MAX - 65536;  // so that a row past the last is still a number
 
 Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
 
@@ -53,7 +54,7 @@ Type vectors(const spec::ForwardCall& call) {
 Type vectors(const spec::BackwardCall& call) { return call.weight.present ? call.weight.type : matrices(call); }
 
 bool whole_chunks(const spec::ForwardCall& call) {
-  if (call.n % 8 != 0 || call.m > INT32_MAX || !aligned(call.weight) || !aligned(call.bias)) return false;
+  if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight) || !aligned(call.bias)) return false;
   if (call.weight.present && call.bias.present && call.weight.type != call.bias.type) return false;
   if (vectors(call) != matrices(call) && vectors(call) != Type::f32) return false;
   for (const Rows* t : {&call.x, &call.residual, &call.y, &call.s}) {
@@ -63,7 +64,7 @@ bool whole_chunks(const spec::ForwardCall& call) {
 }
 
 bool whole_chunks(const spec::BackwardCall& call) {
-  if (call.n % 8 != 0 || call.m > INT32_MAX || !aligned(call.weight)) return false;
+  if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight)) return false;
   if (vectors(call) != matrices(call) && vectors(call) != Type::f32) return false;
   for (const Rows* t : {&call.dy, &call.ds, &call.s, &call.dx, &call.dresidual}) {
     if (!aligned(*t, call.m)) return false;

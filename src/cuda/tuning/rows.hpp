@@ -30,19 +30,23 @@ struct RowPlan {
 
 // The most threads that a kernel with this many chunks in a thread is launched with: it leaves each the registers that
 // it needs.
-constexpr int most_threads(int chunks) { return chunks == 1 ? 1024 : chunks <= 4 ? 640 : 256; }
+// `lean`: a thread keeps no bias, no residual and nothing in FP32.
+constexpr int most_threads(int chunks, bool lean) {
+  return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : lean ? 576 : 384;
+}
 
 // As few chunks in a thread as `least`, or, where more are needed for the row to fit, up to `most`; powers of two.
-constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int least, int most, int threads, const Device& device) {
+constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int least, int most, int threads, bool lean,
+                            const Device& device) {
   constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   RowPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const auto warps_with = [&](int chunks) { return (blocks + chunks - 1) / chunks; };
   plan.chunks = least;
-  while (plan.chunks < most && warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks))) {
+  while (plan.chunks < most && warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks, lean))) {
     plan.chunks *= 2;
   }
-  if (warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks))) {
+  if (warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks, lean))) {
     plan.wide = true;
     return plan;
   }
@@ -61,12 +65,10 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int least, int most,
 }
 
 // Many rows: many chunks in a thread, so that what is done once a row is done by few warps. Few rows: as many threads as
-// can be. `whole`: the kernels of whole chunks; the others are compiled for 4 at most.
-constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool layer, bool whole,
-                               const Device& device) {
-  const int most = !whole ? 4 : single || layer ? 8 : 16;  // as many as registers hold
+// can be.
+constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool lean, const Device& device) {
   const bool few = m <= 2 * device.multiprocessors;
-  return plan_rows(m, n, few ? 1 : most, most, 1024, device);
+  return plan_rows(m, n, few ? 1 : lean ? 4 : 2, 4, 1024, lean, device);
 }
 
 }  // namespace truenorm::cuda
