@@ -29,11 +29,7 @@ bool same_file(const std::string& a, const std::string& b) {
 }
 
 void require_writable(const std::string& path) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    user_error("cannot write {}: it is there and not a regular file", printable(path));
-  }
+  AtomicFile::require_replaceable(path);
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = (parent.empty() ? "." : parent.string()) + "/.";
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
