@@ -11,13 +11,25 @@ namespace {
 
 tn_dtype random_type(Rng& rng) { return static_cast<tn_dtype>(rng.between(TN_F32, TN_BF16)); }
 
+// The matrices' types: all of one in half of the calls, as kernels have paths of their own for these; else any mix.
+class MatrixTypes {
+ public:
+  explicit MatrixTypes(Rng& rng) : rng_(rng), one_(random_type(rng)), mixed_(rng.chance(0.5)) {}
+  tn_dtype next() { return mixed_ ? random_type(rng_) : one_; }
+
+ private:
+  Rng& rng_;
+  tn_dtype one_;
+  bool mixed_;
+};
+
 float random_offset(Rng& rng) {
   constexpr float kOffsets[] = {0.0f, 0.0f, 1.0f, 1.0f, -0.0f, 0.5f, -1.0f};
   return kOffsets[rng.below(std::ssize(kOffsets))];
 }
 
-tn_tensor random_matrix(Rng& rng, Arena& arena, Size size) {
-  const tn_tensor t = arena.matrix(random_type(rng), size.m, size.n);
+tn_tensor random_matrix(Rng& rng, Arena& arena, tn_dtype type, Size size) {
+  const tn_tensor t = arena.matrix(type, size.m, size.n);
   fill_any(t, rng);
   return t;
 }
@@ -110,12 +122,13 @@ tn_forward_args random_forward(Rng& rng, Arena& arena, Size size) {
   a.rounding = !layer && rng.chance(0.5) ? TN_ROUND_LLAMA : TN_ROUND_ONCE;
   a.eps = kEps[rng.below(std::ssize(kEps))];
   a.offset = random_offset(rng);
-  a.x = random_matrix(rng, arena, size);
-  if (rng.chance(0.5)) a.residual = random_matrix(rng, arena, size);
+  MatrixTypes types(rng);
+  a.x = random_matrix(rng, arena, types.next(), size);
+  if (rng.chance(0.5)) a.residual = random_matrix(rng, arena, types.next(), size);
   if (rng.chance(0.8)) a.weight = random_vector(rng, arena, size.n);
   if (rng.chance(0.4)) a.bias = random_vector(rng, arena, size.n);
-  a.y = arena.matrix(random_type(rng), size.m, size.n);
-  if (!absent(a.residual) && rng.chance(0.7)) a.residual_out = arena.matrix(random_type(rng), size.m, size.n);
+  a.y = arena.matrix(types.next(), size.m, size.n);
+  if (!absent(a.residual) && rng.chance(0.7)) a.residual_out = arena.matrix(types.next(), size.m, size.n);
   if (layer) a.mean = arena.vector(TN_F32, size.m);
   a.rstd = arena.vector(TN_F32, size.m);
   return a;
@@ -124,7 +137,8 @@ tn_forward_args random_forward(Rng& rng, Arena& arena, Size size) {
 tn_backward_args random_backward(Rng& rng, Arena& arena, Size size) {
   tn_forward_args f = forward_args(rng.chance(0.5) ? TN_RMS_NORM : TN_LAYER_NORM);
   const bool layer = f.op == TN_LAYER_NORM;
-  f.x = random_matrix(rng, arena, size);
+  MatrixTypes types(rng);
+  f.x = random_matrix(rng, arena, types.next(), size);
   if (layer) f.mean = arena.vector(TN_F32, size.m);
   f.rstd = arena.vector(TN_F32, size.m);
   const ForwardBits saved = model_forward(f);
@@ -137,15 +151,15 @@ tn_backward_args random_backward(Rng& rng, Arena& arena, Size size) {
   a.offset = random_offset(rng);
   const bool has_dy = rng.chance(0.92);
   if (has_dy) {
-    a.dy = random_matrix(rng, arena, size);
+    a.dy = random_matrix(rng, arena, types.next(), size);
     a.s = f.x;
     a.mean = f.mean;
     a.rstd = f.rstd;
   }
-  if (!has_dy || rng.chance(0.4)) a.ds = random_matrix(rng, arena, size);
+  if (!has_dy || rng.chance(0.4)) a.ds = random_matrix(rng, arena, types.next(), size);
   if (rng.chance(0.8)) a.weight = random_vector(rng, arena, size.n);
-  a.dx = arena.matrix(random_type(rng), size.m, size.n);
-  if (rng.chance(0.4)) a.dresidual = arena.matrix(random_type(rng), size.m, size.n);
+  a.dx = arena.matrix(types.next(), size.m, size.n);
+  if (rng.chance(0.4)) a.dresidual = arena.matrix(types.next(), size.m, size.n);
   if (!absent(a.weight)) a.dweight = arena.vector(random_type(rng), size.n);
   if (rng.chance(0.5)) a.dbias = arena.vector(random_type(rng), size.n);
   return a;
