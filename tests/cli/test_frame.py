@@ -1,6 +1,7 @@
 """The command's frame: help, version, info, exit codes."""
 
 import json
+import platform
 import re
 
 from command import CommandTest
@@ -34,6 +35,10 @@ class Frame(CommandTest):
         self.assertIn("cpu", info["backends"])
         self.assertIn("scalar", info["instruction_sets"])
         self.assertIn(info["auto_instruction_set"], info["instruction_sets"])
+        # Which of them are built in depends on the architecture alone, and each is on one list.
+        sets = sorted(info["instruction_sets"] + info["instruction_sets_not_on_this_cpu"])
+        expected = {"x86_64": ["avx2", "avx512", "scalar"], "aarch64": ["neon", "scalar"]}
+        self.assertEqual(sets, expected.get(platform.machine(), sets))
         self.assertEqual(info["devices"]["cpu"], 1)
         self.assertGreaterEqual(info["hardware_threads"], 1)
 
