@@ -71,6 +71,7 @@ RunFiles::RunFiles(const RunOptions& options, const RunSettings& settings, const
                  settings.backward ? "backward" : "forward", printable(name), fmt::join(possible, ", "));
     }
     if (name == "s" && options.residual.empty()) user_error("--out {}: s needs --residual", printable(item));
+    if (name == "dweight" && options.weight.empty()) user_error("--out {}: dweight needs --weight", printable(item));
     if (std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end()) {
       user_error("--out {}: {} is asked for twice", printable(item), name);
     }

@@ -100,7 +100,7 @@ class RunFiles(CommandTest):
         backward = ["run", "layer_norm", "--backward", "--x", "x.npy", "--dy", "ones"]
         self.succeed(*backward, "--out", "dbias=b.npy")
         self.assertEqual(parse_npy(self.path("b.npy"))[2], [2, 2])
-        self.refuse(*backward, "--out", "dweight=w.npy", saying=["dweight", "weight"])
+        self.refuse(*backward, "--out", "dweight=w.npy", saying="--out 'dweight=w.npy': dweight needs --weight")
 
     def test_a_broken_bar_writes_nothing(self):
         # The square of 1e25 overflows FP32, as it does in PyTorch, and not the FP64 oracle.
