@@ -96,10 +96,15 @@ TEST(BenchPlan, WrongOptionsAreNamed) {
   EXPECT_NE(with(&BenchOptions::threads, Texts{"0"}).find("--threads"), std::string::npos);
   EXPECT_NE(with(&BenchOptions::threads, Texts{"2000"}).find("--threads"), std::string::npos);
   EXPECT_NE(with(&BenchOptions::threads, Texts{"two"}).find("--threads"), std::string::npos);
-  EXPECT_NE(with(&BenchOptions::rounds, -1).find("--rounds"), std::string::npos);
-  EXPECT_NE(with(&BenchOptions::sample_ms, -1.0).find("--sample-ms"), std::string::npos);
-  EXPECT_NE(with(&BenchOptions::sample_ms, std::nan("")).find("--sample-ms"), std::string::npos);
-  EXPECT_NE(with(&BenchOptions::rotate_mb, int64_t{-1}).find("--rotate-mb"), std::string::npos);
+  for (const int rounds : {-1, 0, 1001}) {
+    EXPECT_NE(with(&BenchOptions::rounds, rounds).find("--rounds"), std::string::npos) << rounds;
+  }
+  for (const double ms : {-1.0, 0.0, 1e9, std::nan("")}) {
+    EXPECT_NE(with(&BenchOptions::sample_ms, ms).find("--sample-ms"), std::string::npos) << ms;
+  }
+  for (const int64_t megabytes : {-1, 0, 1 << 30}) {
+    EXPECT_NE(with(&BenchOptions::rotate_mb, megabytes).find("--rotate-mb"), std::string::npos) << megabytes;
+  }
   EXPECT_NE(with(&BenchOptions::m, std::vector<int64_t>{4}).find("--m and --n"), std::string::npos);
   for (const char* text :
        {"", "x", "3", "3x", "x5", "3x5x7", "0x5", "3x-5", "3 x 5", "3x5 ", "99999999999999999999x1", "2147483648x2"}) {

@@ -114,11 +114,13 @@ INSTANTIATE_TEST_SUITE_P(N, Bits_Sizes,
                          testing::Values(1, 2, 3, 7, 17, 63, 64, 127, 128, 384, 513, 640, 769, 1600, 2049, 3584, 4096,
                                          7168, 8192, 16384, 18432, 65537, 131072));
 
-// Outputs so large that they are stored past the caches (validate.cpp's kStreamBytes), at any alignment.
+// Outputs so large that they are stored past the caches (kStreamBytes in cpu/forward.cpp), at any alignment; in half of
+// the cases all rows of a dense tensor are aligned where the first one is.
 TEST(Bits, LargeOutputs) {
-  for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    const Size size{static_cast<std::int64_t>(2100 + seed), static_cast<std::int64_t>(1030 - 60 * seed)};
-    check_case(800000 + seed, seed % 2 == 0, &size);
+  const std::int64_t count = case_count() < kDefaultCases ? 4 : 12;
+  for (std::int64_t i = 0; i < count && !HasFailure(); ++i) {
+    const Size size{2100 + i, i % 4 < 2 ? 1030 - 20 * i : 512 + 32 * i};
+    check_case(800000 + static_cast<std::uint64_t>(i), i % 2 == 0, &size);
   }
 }
 

@@ -224,7 +224,6 @@ TEST_F(Files, AtomicFileLeavesNothingWhenDropped) {
 TEST_F(Files, AtomicFileLeavesNothingWhenTheDiskIsFull) {
   // A file size limit stands in for a full disk.
   const auto fill = [&] {
-    std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1000, 1000};
     setrlimit(RLIMIT_FSIZE, &limit);
     try {
@@ -265,6 +264,16 @@ TEST_F(Files, AnIgnoredSignalStaysIgnored) {
   };
   EXPECT_EXIT(go_on(), testing::ExitedWithCode(0), "");
   EXPECT_EQ(names(), std::vector<std::string>{"out"});
+}
+
+TEST_F(Files, AtomicFileReplacesRegularFilesOnly) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", path("link"));
+  fs::create_directory(path("folder"));
+  for (const char* name : {"pipe", "link", "folder"}) EXPECT_THROW(AtomicFile(path(name)), UserError) << name;
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(names().size(), 3U);
 }
 
 TEST_F(Files, AtomicFileNamesWhatItCannotWrite) {

@@ -117,5 +117,19 @@ TEST(Overlap, LongViewsCountAsOverlapping) {
   EXPECT_FALSE(api::overlap(c, d));
 }
 
+// Such views are not memory, but a caller may describe them; the sanitized build sees sums that overflow.
+TEST(Overlap, StridesNearTheLimitOfTheirType) {
+  for (const std::int64_t outer : {std::int64_t{1} << 62, (std::int64_t{1} << 61) + 8}) {
+    for (const std::int64_t inner : {std::int64_t{0}, std::int64_t{1} << 60, (std::int64_t{1} << 62) - 512}) {
+      const Extent a{memory, 2, 2, outer, inner, 256};
+      for (const std::int64_t distance : {std::int64_t{0}, inner, outer, outer + inner - 1, outer + inner + 255}) {
+        Extent b = a;
+        b.data = reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(memory) + distance);
+        EXPECT_TRUE(api::overlap(a, b));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace truenorm::test

@@ -162,9 +162,16 @@ TEST_F(Validation, Isa) {
   for (const tn_isa isa : {TN_ISA_SCALAR, TN_ISA_AVX2, TN_ISA_AVX512, TN_ISA_NEON}) {
     if (tn_isa_available(isa) != 0) continue;
     exec = on(isa);
-    expect_refused(f, std::string("isa: got ") + tn_isa_name(isa) + "; needs one that this machine has",
-                   TN_UNSUPPORTED);
+    const std::string who = tn_isa_built(isa) != 0 ? "machine has" : "build has code for";
+    expect_refused(f, std::string("isa: got ") + tn_isa_name(isa) + "; needs one that this " + who, TN_UNSUPPORTED);
   }
+  for (const tn_isa isa : {TN_ISA_AUTO, TN_ISA_SCALAR, TN_ISA_AVX2, TN_ISA_AVX512, TN_ISA_NEON}) {
+    EXPECT_GE(tn_isa_built(isa), tn_isa_available(isa)) << tn_isa_name(isa);
+  }
+  // Of the vector sets one architecture has no other's.
+  EXPECT_EQ(tn_isa_built(TN_ISA_AVX2), tn_isa_built(TN_ISA_AVX512));
+  EXPECT_EQ(tn_isa_built(TN_ISA_AVX2) + tn_isa_built(TN_ISA_NEON), 1);
+  EXPECT_EQ(tn_isa_built(17), 0);
   EXPECT_EQ(tn_isa_available(17), 0);
   EXPECT_EQ(tn_isa_available(TN_ISA_AUTO), 1);
   EXPECT_EQ(tn_isa_available(TN_ISA_SCALAR), 1);

@@ -111,6 +111,8 @@ enum { TN_ISA_AUTO = 0, TN_ISA_SCALAR = 1, TN_ISA_AVX2 = 2, TN_ISA_AVX512 = 3, T
 
 /* "auto", "scalar", "avx2", "avx512", "neon"; "invalid" for any other value. */
 TN_API const char* tn_isa_name(tn_isa isa) TN_NOEXCEPT;
+/* 1 when this build has code for `isa`, whether this machine runs it or not, else 0. */
+TN_API int tn_isa_built(tn_isa isa) TN_NOEXCEPT;
 /* 1 when this build has code for `isa` and this machine runs it, else 0. */
 TN_API int tn_isa_available(tn_isa isa) TN_NOEXCEPT;
 
@@ -185,7 +187,7 @@ typedef struct tn_forward_args {
   size_t struct_size;
   tn_op op;
   tn_rounding rounding;
-  float eps;    /* >= 0, finite or not NaN at least; added to the mean square or variance */
+  float eps;    /* >= 0 and finite; added to the mean square or variance */
   float offset; /* added to weight in FP32 (Gemma: 1); without a weight it has no effect */
   uint32_t in_place;
   tn_tensor x;            /* [M, N]  input */
@@ -205,7 +207,8 @@ typedef struct tn_forward_args {
  *   dx = round(ds_total), dresidual = round(ds_total)
  *   dweight = round(sum over rows of dy * xhat), dbias = round(sum over rows of dy)
  * With TN_ROUND_LLAMA, dweight uses xhat rounded to x_dtype. Without dy (the output was not used) it counts as zero.
- * With M = 0 the weight gradients are zeros. At least one output must be asked for. */
+ * With M = 0 the weight gradients are zeros. At least one output must be asked for. dweight needs weight: a forward
+ * without one has no such gradient, and a weight forgotten here would make dx another's. dbias needs no bias. */
 typedef struct tn_backward_args {
   size_t struct_size;
   tn_op op;

@@ -78,6 +78,8 @@ const char* tn_isa_name(tn_isa isa) noexcept {
   }
 }
 
+int tn_isa_built(tn_isa isa) noexcept { return cpu::isa_built(isa) ? 1 : 0; }
+
 int tn_isa_available(tn_isa isa) noexcept { return cpu::isa_available(isa) ? 1 : 0; }
 
 tn_status tn_threads_create(int32_t count, tn_threads** out, tn_error* error) noexcept {

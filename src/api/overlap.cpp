@@ -45,7 +45,8 @@ bool overlap(const Extent& a, const Extent& b) noexcept {
   const bool same_shape = a.outer == b.outer && a.inner == b.inner && a.length == b.length &&
                           a.outer_stride == b.outer_stride && a.inner_stride == b.inner_stride;
   constexpr int64_t kLongWalk = 1 << 20;
-  if (!same_shape || std::min(a.outer, a.inner) > kLongWalk) return true;
+  constexpr int64_t kLongest = INT64_MAX / 4;  // slices_overlap adds up three such; no memory is as large
+  if (!same_shape || std::min(a.outer, a.inner) > kLongWalk || span(low) > kLongest) return true;
   return slices_overlap(low, static_cast<int64_t>(distance));
 }
 

@@ -87,7 +87,8 @@ tn_status check_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcep
     return fail(error, TN_INVALID_ARGUMENT, "isa: got %d; needs one of tn_isa", static_cast<int>(exec->isa));
   }
   if (!cpu::isa_available(exec->isa)) {
-    return fail(error, TN_UNSUPPORTED, "isa: got %s; needs one that this machine has", tn_isa_name(exec->isa));
+    return fail(error, TN_UNSUPPORTED, "isa: got %s; needs one that this %s", tn_isa_name(exec->isa),
+                cpu::isa_built(exec->isa) ? "machine has" : "build has code for");
   }
   out = *exec;
   return TN_OK;

@@ -144,17 +144,20 @@ BenchPlan plan_bench(const BenchOptions& options) {
   plan.isas = distinct(options.isas.empty() ? std::vector<std::string>{"auto"} : options.isas);
   for (const std::string& isa : plan.isas) parse_isa(isa, "--isa");
 
-  plan.rounds = options.rounds != 0 ? options.rounds : (options.quick ? 3 : 7);
+  plan.rounds = options.rounds.value_or(options.quick ? 3 : 7);
   if (plan.rounds < 1 || plan.rounds > kMaxRounds)
     user_error("--rounds takes 1 to {}, and got {}", kMaxRounds, plan.rounds);
-  const double ms = options.sample_ms != 0 ? options.sample_ms : (options.quick ? 4 : 20);
-  if (!(ms > 0 && ms <= kMaxSampleMs)) user_error("--sample-ms takes numbers up to {}, and got {}", kMaxSampleMs, ms);
+  const double ms = options.sample_ms.value_or(options.quick ? 4 : 20);
+  if (!(ms > 0 && ms <= kMaxSampleMs))
+    user_error("--sample-ms takes numbers above 0, up to {}, and got {}", kMaxSampleMs, ms);
   plan.sample_seconds = ms * 1e-3;
-  if (options.rotate_mb < 0 || options.rotate_mb > kMaxRotateMegabytes) {
-    user_error("--rotate-mb takes 1 to {}, and got {}", kMaxRotateMegabytes, options.rotate_mb);
+  int64_t rotate = std::max(kRotateMegabytes * 1'000'000, 2 * last_level_cache_bytes());
+  if (options.rotate_mb) {
+    if (*options.rotate_mb < 1 || *options.rotate_mb > kMaxRotateMegabytes) {
+      user_error("--rotate-mb takes 1 to {}, and got {}", kMaxRotateMegabytes, *options.rotate_mb);
+    }
+    rotate = *options.rotate_mb * 1'000'000;
   }
-  const int64_t rotate = options.rotate_mb != 0 ? options.rotate_mb * 1'000'000
-                                                : std::max(kRotateMegabytes * 1'000'000, 2 * last_level_cache_bytes());
   plan.rotate_bytes = static_cast<size_t>(rotate);
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,9 +59,9 @@ struct BenchOptions {
   std::vector<std::string> threads;  // a number or "all"
   std::vector<std::string> isas;
   std::string device = "cpu";
-  int rounds = 0;         // 0: 7, or 3 under quick
-  double sample_ms = 0;   // 0: 20, or 4 under quick
-  int64_t rotate_mb = 0;  // 0: 400 or, where that is more, twice the last-level cache
+  std::optional<int> rounds;         // 7, or 3 under quick
+  std::optional<double> sample_ms;   // 20, or 4 under quick
+  std::optional<int64_t> rotate_mb;  // 400 or, where that is more, twice the last-level cache
   bool quick = false;
   std::string json;  // empty: none; "-": standard output, in place of the table
 };

@@ -16,6 +16,7 @@ namespace {
 struct Info {
   std::vector<std::string> backends{"cpu"};
   std::vector<std::string> isas;
+  std::vector<std::string> unavailable_isas;  // built in, but not on this CPU
   std::string auto_isa = tn_isa_name(widest_isa());
   int32_t cuda_devices = tn_device_count(TN_CUDA);
   int32_t threads = hardware_threads();
@@ -23,7 +24,7 @@ struct Info {
   Info() {
     if (tn_has_backend(TN_CUDA)) backends.emplace_back("cuda");
     for (const tn_isa isa : {TN_ISA_SCALAR, TN_ISA_AVX2, TN_ISA_AVX512, TN_ISA_NEON}) {
-      if (tn_isa_available(isa)) isas.emplace_back(tn_isa_name(isa));
+      if (tn_isa_built(isa)) (tn_isa_available(isa) ? isas : unavailable_isas).emplace_back(tn_isa_name(isa));
     }
   }
 };
@@ -34,6 +35,7 @@ void print_json(const Info& info) {
                                     {"order_frozen", tn_order_version() != 0},
                                     {"backends", info.backends},
                                     {"instruction_sets", info.isas},
+                                    {"instruction_sets_not_on_this_cpu", info.unavailable_isas},
                                     {"auto_instruction_set", info.auto_isa},
                                     {"devices", {{"cpu", tn_device_count(TN_CPU)}, {"cuda", info.cuda_devices}}},
                                     {"hardware_threads", info.threads}};
@@ -46,6 +48,9 @@ void print_text(const Info& info) {
   fmt::print("order version     {}{}\n", order, order == 0 ? " (not frozen: bits may change between versions)" : "");
   fmt::print("backends          {}\n", fmt::join(info.backends, ", "));
   fmt::print("instruction sets  {} (auto takes {})\n", fmt::join(info.isas, ", "), info.auto_isa);
+  if (!info.unavailable_isas.empty()) {
+    fmt::print("not on this CPU   {} (built in)\n", fmt::join(info.unavailable_isas, ", "));
+  }
   fmt::print("devices           cpu, {} cuda\n", info.cuda_devices);
   fmt::print("hardware threads  {}\n", info.threads);
 }

@@ -91,8 +91,8 @@ Executor::Executor(const ExecOptions& options) {
   if (exec_.device == TN_CUDA && tn_device_count(TN_CUDA) == 0) user_error("--device cuda: no CUDA device can be used");
   exec_.isa = parse_isa(options.isa, "--isa");
   if (exec_.isa != TN_ISA_AUTO && !tn_isa_available(exec_.isa)) {
-    user_error("--isa {}: this build or this machine does not have it; 'truenorm info' lists what there is",
-               tn_isa_name(exec_.isa));
+    user_error("--isa {}: this {}; 'truenorm info' lists what there is", tn_isa_name(exec_.isa),
+               tn_isa_built(exec_.isa) ? "machine does not have it" : "build has no code for it");
   }
   isa_ = exec_.isa == TN_ISA_AUTO ? widest_isa() : exec_.isa;
   tn_threads* pool = nullptr;

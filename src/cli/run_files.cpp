@@ -29,11 +29,7 @@ bool same_file(const std::string& a, const std::string& b) {
 }
 
 void require_writable(const std::string& path) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    user_error("cannot write {}: it is there and not a regular file", printable(path));
-  }
+  AtomicFile::require_replaceable(path);
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = (parent.empty() ? "." : parent.string()) + "/.";
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
@@ -75,6 +71,7 @@ RunFiles::RunFiles(const RunOptions& options, const RunSettings& settings, const
                  settings.backward ? "backward" : "forward", printable(name), fmt::join(possible, ", "));
     }
     if (name == "s" && options.residual.empty()) user_error("--out {}: s needs --residual", printable(item));
+    if (name == "dweight" && options.weight.empty()) user_error("--out {}: dweight needs --weight", printable(item));
     if (std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end()) {
       user_error("--out {}: {} is asked for twice", printable(item), name);
     }

@@ -59,6 +59,15 @@ std::string index_text(const Shape& shape, int64_t index) {
   return shape_text(place);
 }
 
+// What is wrong with a file says which operand it was to be.
+TensorFile open_file(std::string_view option, const std::string& spec) {
+  try {
+    return TensorFile(spec);
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
 class Loader {
  public:
   Loader(const RunOptions& options, const RunSettings& settings) : options_(options), settings_(settings) {}
@@ -173,7 +182,7 @@ HostTensor Loader::matrix(std::string_view option, const std::string& spec, tn_d
                           tn_dtype made_up_dtype) const {
   if (spec.empty()) return {};
   if (is_made_up(spec)) return make_up(option, spec, dtype ? dtype : made_up_dtype, in_.matrix_shape());
-  return rows_of(option, TensorFile(spec), dtype, in_.normalized);
+  return rows_of(option, open_file(option, spec), dtype, in_.normalized);
 }
 
 HostTensor Loader::parameter(std::string_view option, const std::string& spec,
@@ -186,7 +195,7 @@ HostTensor Loader::parameter(std::string_view option, const std::string& spec,
 
 HostTensor Loader::statistic(std::string_view option, const std::string& spec) const {
   if (spec.empty()) return {};
-  const TensorFile file(spec);
+  const TensorFile file = open_file(option, spec);
   if (file.tensor().dtype != TN_F32) {
     user_error("{} {}: it is {}, and statistics are f32", option, printable(file.path()),
                tn_dtype_name(file.tensor().dtype));
@@ -195,14 +204,14 @@ HostTensor Loader::statistic(std::string_view option, const std::string& spec) c
 }
 
 RunInputs Loader::load() {
-  const auto open = [](const std::string& spec) {
-    return spec.empty() || is_made_up(spec) ? std::optional<TensorFile>() : std::optional<TensorFile>(spec);
+  const auto open = [](std::string_view option, const std::string& spec) {
+    return spec.empty() || is_made_up(spec) ? std::optional<TensorFile>() : open_file(option, spec);
   };
   if (is_made_up(options_.x))
     user_error("--x {}: x must come from a file, which gives the shape", printable(options_.x));
-  const TensorFile x(options_.x);
-  const std::optional<TensorFile> weight = open(options_.weight);
-  const std::optional<TensorFile> bias = open(options_.bias);
+  const TensorFile x = open_file("--x", options_.x);
+  const std::optional<TensorFile> weight = open("--weight", options_.weight);
+  const std::optional<TensorFile> bias = open("--bias", options_.bias);
   find_normalized(x, weight, bias);
   read_rows_option();
 

@@ -25,7 +25,7 @@ constexpr const char* kExamples =
 
 float parse_float(double value, std::string_view option) {
   if (!std::isfinite(value) || std::fabs(value) > std::numeric_limits<float>::max()) {
-    user_error("{} must be a finite FP32 number", option);
+    user_error("{} takes a finite FP32 number, and got {}", option, value);
   }
   return static_cast<float>(value);
 }
@@ -117,7 +117,7 @@ RunSettings parse_settings(const RunOptions& options) {
     user_error("--rounding llama is defined for rms_norm only");
   }
   settings.eps = parse_float(options.eps.value_or(settings.op == TN_RMS_NORM ? 1e-6 : 1e-5), "--eps");
-  if (settings.eps < 0) user_error("--eps must not be negative");
+  if (settings.eps < 0) user_error("--eps takes numbers from 0 up, and got {}", settings.eps);
   settings.offset = parse_float(options.offset, "--offset");
   const auto dtype = [](const std::string& text, std::string_view option) {
     return text.empty() ? tn_dtype{TN_DTYPE_NONE} : parse_dtype(text, option);

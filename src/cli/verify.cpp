@@ -47,17 +47,25 @@ PlanOptions plan_options(const VerifyOptions& options) {
   }
   if (plan.ops.empty()) plan.ops.assign(kVerifyOps.begin(), kVerifyOps.end());
   for (const int64_t n : options.n) {
-    if (n < 1) user_error("--n takes numbers from 1 up, and got {}", n);
+    if (n < 1 || n > kMaxElements) user_error("--n takes numbers from 1 to {}, and got {}", kMaxElements, n);
   }
   for (const int64_t m : options.m) {
-    if (m < 0) user_error("--m takes numbers from 0 up, and got {}", m);
-  }
-  for (const int64_t n : options.n) {
-    for (const int64_t m : options.m) {
-      if (m > kMaxElements / n) user_error("--n {} with --m {}: more than {} elements", n, m, kMaxElements);
-    }
+    if (m < 0 || m > kMaxElements) user_error("--m takes numbers from 0 to {}, and got {}", kMaxElements, m);
   }
   return plan;
+}
+
+std::vector<VerifyCase> plan_cases(const VerifyOptions& options) {
+  std::vector<VerifyCase> cases = make_plan(plan_options(options));
+  for (const VerifyCase& c : cases) {
+    if (c.elements() > kMaxElements) user_error("--n {} with --m {}: more than {} elements", c.n, c.m, kMaxElements);
+  }
+  return cases;
+}
+
+// CLI11 reads -1 as 2^64 - 1.
+std::string check_seed(const std::string& text) {
+  return text.starts_with('-') ? fmt::format("got {}, and it takes 0 to 2^64 - 1", printable(text)) : "";
 }
 
 // Says on standard error how far a long run is: a line that renews itself on a terminal, else one every ten seconds.
@@ -105,7 +113,7 @@ class Progress {
 };
 
 void run_verify(const VerifyOptions& options) {
-  const std::vector<VerifyCase> cases = make_plan(plan_options(options));
+  const std::vector<VerifyCase> cases = plan_cases(options);
   const Executor executor(options.exec);
   std::optional<AtomicFile> file;
   if (!options.json.empty() && options.json != "-") file.emplace(options.json);
@@ -165,7 +173,7 @@ void add_verify(CLI::App& app) {
   sub->add_option("--m", options->m, "These numbers of rows instead of the set's own")
       ->delimiter(',')
       ->type_name("M,...");
-  sub->add_option("--seed", options->seed, "Seed of the random data")->capture_default_str();
+  sub->add_option("--seed", options->seed, "Seed of the random data")->capture_default_str()->check(check_seed);
   sub->add_option("--json", options->json, "Also write the results as JSON; - for standard output")->type_name("FILE");
   add_exec_options(*sub, options->exec);
   sub->footer(

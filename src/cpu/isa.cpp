@@ -23,6 +23,20 @@ bool has_f16c() noexcept {
 }  // namespace
 #endif
 
+bool isa_built(tn_isa isa) noexcept {
+  switch (isa) {
+    case TN_ISA_AUTO:
+    case TN_ISA_SCALAR: return true;
+#if defined(__x86_64__)
+    case TN_ISA_AVX2:
+    case TN_ISA_AVX512: return true;
+#elif defined(__aarch64__)
+    case TN_ISA_NEON: return true;
+#endif
+    default: return false;
+  }
+}
+
 bool isa_available(tn_isa isa) noexcept {
   switch (isa) {
     case TN_ISA_AUTO:

@@ -13,7 +13,8 @@ namespace avx512 { const Kernels& kernels(); }
 namespace neon   { const Kernels& kernels(); }
 // clang-format on
 
-bool isa_available(tn_isa isa) noexcept;
+bool isa_built(tn_isa isa) noexcept;
+bool isa_available(tn_isa isa) noexcept;  // built, and this machine runs it
 
 // The kernels of `isa`, TN_ISA_AUTO being the widest available; null where it is not available.
 const Kernels* kernels_for(tn_isa isa) noexcept;

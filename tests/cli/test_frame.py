@@ -1,6 +1,7 @@
 """The command's frame: help, version, info, exit codes."""
 
 import json
+import platform
 import re
 
 from command import CommandTest
@@ -34,6 +35,10 @@ class Frame(CommandTest):
         self.assertIn("cpu", info["backends"])
         self.assertIn("scalar", info["instruction_sets"])
         self.assertIn(info["auto_instruction_set"], info["instruction_sets"])
+        # Which of them are built in depends on the architecture alone, and each is on one list.
+        sets = sorted(info["instruction_sets"] + info["instruction_sets_not_on_this_cpu"])
+        expected = {"x86_64": ["avx2", "avx512", "scalar"], "aarch64": ["neon", "scalar"]}
+        self.assertEqual(sets, expected.get(platform.machine(), sets))
         self.assertEqual(info["devices"]["cpu"], 1)
         self.assertGreaterEqual(info["hardware_threads"], 1)
 
@@ -46,3 +51,22 @@ class Frame(CommandTest):
         self.refuse("run", saying="truenorm run --help")
         self.refuse("run", "rms_norm", saying=["--x", "truenorm run --help"])
         self.refuse("run", "rms_norm", "--x", saying="--x")
+
+    def test_numbers(self):
+        """What an option got and what it takes, before anything is run."""
+        for command, option, values in [
+            ("verify", "--n", ["0", "-5", "abc", "2147483649", "99999999999999999999"]),
+            ("verify", "--m", ["-1", "1.5", "99999999999999999999"]),
+            ("verify", "--seed", ["-1", "abc", "1.5"]),
+            ("verify", "--threads", ["0", "two"]),
+            ("bench", "--rounds", ["0", "-1", "abc", "1001"]),
+            ("bench", "--sample-ms", ["0", "-5", "nan", "abc"]),
+            ("bench", "--rotate-mb", ["0", "-1", "999999999", "abc"]),
+        ]:
+            for value in values:
+                self.refuse(command, option, value, saying=[option, "takes", "got"])
+        self.refuse("verify", "--n", "2000000000", saying=["--n 2000000000 with --m", "elements"])
+
+    def test_options_given_twice(self):
+        self.refuse("run", "rms_norm", "--x", "a.npy", "--x", "b.npy", saying=["--x", "2 times", "one"])
+        self.refuse("verify", "--threads", "1", "--threads", "1", saying=["--threads", "2 times", "one"])

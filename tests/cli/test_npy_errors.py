@@ -90,6 +90,7 @@ class NpyErrors(CommandTest):
         self.refuse_file(of("'>f4'"), "big-endian")
         self.refuse_file(of("'<f8'", DATA * 2), ["<f8", "f32"])
         self.refuse_file(of("'<i4'"), "<i4")
+        self.refuse_file(of("'<U1'"), ["<U1", "f32"])
         self.refuse_file(of("'<i8'", DATA * 2), "<i8")
         self.refuse_file(of("'|b1'", b"\0" * 4), "|b1")
         self.refuse_file(of("'<V2'", b"\0" * 8), "bf16")

@@ -36,6 +36,15 @@ class RunErrors(CommandTest):
         self.put("r16.npy", npy((2,), [1, 1], "<f2"))
         self.refuse_run(*backward, "--dy", "ones", "--rstd", "r16.npy", saying=["--rstd", "f16", "f32"])
 
+    def test_bad_files_name_their_operand(self):
+        self.put("bad.npy", b"no array")
+        for option in ["--residual", "--weight", "--bias", "--dy", "--ds", "--rstd"]:
+            x = ["rms_norm", "--x", "x.npy"] + (["--backward"] if option in ["--dy", "--ds", "--rstd"] else [])
+            x += ["--dy", "ones"] if option == "--rstd" else []
+            for file, what in [("bad.npy", "not a .npy file"), ("none.npy", "No such file"), ("x.txt", ".safetensors")]:
+                self.refuse_run(*x, option, file, saying=[option + ": ", file, what])
+        self.refuse_run("rms_norm", "--x", "bad.npy", saying="--x: 'bad.npy': ")
+
     def test_rows(self):
         for rows in ["1", "1:", ":1", "a:b", "0:1:2", "0 : 1", "0:99999999999999999999", "1.5:2"]:
             self.refuse_run("rms_norm", "--x", "x.npy", "--rows", rows, saying=["--rows", "A:B"])
@@ -73,10 +82,10 @@ class RunErrors(CommandTest):
         for threads in ["0", "-1", "1025", "two", "1.5", "99999999999"]:
             self.refuse_run("rms_norm", *x, "--threads", threads, saying="--threads")
         for eps in ["nan", "inf", "1e40", "-1e-6"]:
-            self.refuse_run("rms_norm", *x, "--eps", eps, saying="--eps")
+            self.refuse_run("rms_norm", *x, "--eps", eps, saying=["--eps", "takes", "got"])
         for offset in ["nan", "-inf", "1e40"]:
-            self.refuse_run("rms_norm", *x, "--offset", offset, saying="--offset")
-        self.refuse_run("rms_norm", *x, "--eps", "small", saying="--eps")
+            self.refuse_run("rms_norm", *x, "--offset", offset, saying=["--offset", "takes", "got"])
+        self.refuse_run("rms_norm", *x, "--eps", "small", saying=["--eps", "'small'", "takes"])
         self.refuse_run("rms_norm", *x, "extra", saying="extra")
 
     def test_instruction_set_that_is_not_there(self):

@@ -100,7 +100,7 @@ class RunFiles(CommandTest):
         backward = ["run", "layer_norm", "--backward", "--x", "x.npy", "--dy", "ones"]
         self.succeed(*backward, "--out", "dbias=b.npy")
         self.assertEqual(parse_npy(self.path("b.npy"))[2], [2, 2])
-        self.refuse(*backward, "--out", "dweight=w.npy", saying=["dweight", "weight"])
+        self.refuse(*backward, "--out", "dweight=w.npy", saying="--out 'dweight=w.npy': dweight needs --weight")
 
     def test_a_broken_bar_writes_nothing(self):
         # The square of 1e25 overflows FP32, as it does in PyTorch, and not the FP64 oracle.
@@ -114,7 +114,20 @@ class RunFiles(CommandTest):
         self.assertEqual(self.files(), before)
 
     def test_a_full_standard_output_is_an_error(self):
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run([COMMAND, "info"], stdout=full, stderr=subprocess.PIPE, timeout=60)
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr, b"truenorm: cannot write to the standard output\n")
+        verify = ["verify", "--n", "5", "--m", "1", "--op", "rms_norm", "--json", "-"]
+        for arguments in [["info"], ["--help"], ["--version"], ["run", "--help"], verify]:
+            with self.subTest(arguments=arguments), open("/dev/full", "wb") as full:
+                done = subprocess.run([COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=60)
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, rb"(?m)^truenorm: cannot write to (the standard output|file: .*)\n$")
+
+    def test_no_command_replaces_what_is_not_a_regular_file(self):
+        for arguments in [["verify", "--n", "5"], ["bench", "--quick"], [*self.inputs]]:
+            os.mkfifo(self.path("pipe.json"))
+            os.symlink("pipe.json", self.path("link.json"))
+            for name in ["pipe.json", "link.json"]:
+                self.refuse(*arguments, "--json", name, saying=[name, "not a regular file"])
+            self.assertTrue(stat.S_ISFIFO(os.lstat(self.path("pipe.json")).st_mode))
+            self.assertTrue(os.path.islink(self.path("link.json")))
+            os.remove(self.path("link.json"))
+            os.remove(self.path("pipe.json"))

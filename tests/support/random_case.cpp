@@ -11,19 +11,37 @@ namespace {
 
 tn_dtype random_type(Rng& rng) { return static_cast<tn_dtype>(rng.between(TN_F32, TN_BF16)); }
 
+// The matrices' types: the one asked for; else all of one in half of the calls, as kernels have paths of their own for
+// these, and any mix in the others.
+class MatrixTypes {
+ public:
+  MatrixTypes(Rng& rng, tn_dtype wanted)
+      : rng_(rng),
+        one_(wanted == TN_DTYPE_NONE ? random_type(rng) : wanted),
+        mixed_(rng.chance(0.5) && wanted == TN_DTYPE_NONE) {}
+  tn_dtype next() { return mixed_ ? random_type(rng_) : one_; }
+  // A vector's: that of the matrices more often than others, again for paths of their own.
+  tn_dtype vector() { return !mixed_ && rng_.chance(0.5) ? one_ : random_type(rng_); }
+
+ private:
+  Rng& rng_;
+  tn_dtype one_;
+  bool mixed_;
+};
+
 float random_offset(Rng& rng) {
   constexpr float kOffsets[] = {0.0f, 0.0f, 1.0f, 1.0f, -0.0f, 0.5f, -1.0f};
   return kOffsets[rng.below(std::ssize(kOffsets))];
 }
 
-tn_tensor random_matrix(Rng& rng, Arena& arena, Size size, tn_dtype type) {
-  const tn_tensor t = arena.matrix(type == TN_DTYPE_NONE ? random_type(rng) : type, size.m, size.n);
+tn_tensor random_matrix(Rng& rng, Arena& arena, tn_dtype type, Size size) {
+  const tn_tensor t = arena.matrix(type, size.m, size.n);
   fill_any(t, rng);
   return t;
 }
 
-tn_tensor random_vector(Rng& rng, Arena& arena, std::int64_t n) {
-  const tn_tensor t = arena.vector(random_type(rng), n);
+tn_tensor random_vector(Rng& rng, Arena& arena, tn_dtype type, std::int64_t n) {
+  const tn_tensor t = arena.vector(type, n);
   fill_any(t, rng);
   return t;
 }
@@ -105,29 +123,29 @@ Size random_size(Rng& rng) {
 }
 
 tn_forward_args random_forward(Rng& rng, Arena& arena, Size size, tn_dtype matrices) {
-  const auto type = [&] { return matrices == TN_DTYPE_NONE ? random_type(rng) : matrices; };
   constexpr float kEps[] = {1e-6f, 1e-6f, 1e-5f, 1e-12f, 1.0f, 0.0f};
   tn_forward_args a = forward_args(rng.chance(0.5) ? TN_RMS_NORM : TN_LAYER_NORM);
   const bool layer = a.op == TN_LAYER_NORM;
   a.rounding = !layer && rng.chance(0.5) ? TN_ROUND_LLAMA : TN_ROUND_ONCE;
   a.eps = kEps[rng.below(std::ssize(kEps))];
   a.offset = random_offset(rng);
-  a.x = random_matrix(rng, arena, size, matrices);
-  if (rng.chance(0.5)) a.residual = random_matrix(rng, arena, size, matrices);
-  if (rng.chance(0.8)) a.weight = random_vector(rng, arena, size.n);
-  if (rng.chance(0.4)) a.bias = random_vector(rng, arena, size.n);
-  a.y = arena.matrix(type(), size.m, size.n);
-  if (!absent(a.residual) && rng.chance(0.7)) a.residual_out = arena.matrix(type(), size.m, size.n);
+  MatrixTypes types(rng, matrices);
+  a.x = random_matrix(rng, arena, types.next(), size);
+  if (rng.chance(0.5)) a.residual = random_matrix(rng, arena, types.next(), size);
+  if (rng.chance(0.8)) a.weight = random_vector(rng, arena, types.vector(), size.n);
+  if (rng.chance(0.4)) a.bias = random_vector(rng, arena, types.vector(), size.n);
+  a.y = arena.matrix(types.next(), size.m, size.n);
+  if (!absent(a.residual) && rng.chance(0.7)) a.residual_out = arena.matrix(types.next(), size.m, size.n);
   if (layer) a.mean = arena.vector(TN_F32, size.m);
   a.rstd = arena.vector(TN_F32, size.m);
   return a;
 }
 
 tn_backward_args random_backward(Rng& rng, Arena& arena, Size size, tn_dtype matrices) {
-  const auto type = [&] { return matrices == TN_DTYPE_NONE ? random_type(rng) : matrices; };
   tn_forward_args f = forward_args(rng.chance(0.5) ? TN_RMS_NORM : TN_LAYER_NORM);
   const bool layer = f.op == TN_LAYER_NORM;
-  f.x = random_matrix(rng, arena, size, matrices);
+  MatrixTypes types(rng, matrices);
+  f.x = random_matrix(rng, arena, types.next(), size);
   if (layer) f.mean = arena.vector(TN_F32, size.m);
   f.rstd = arena.vector(TN_F32, size.m);
   const ForwardBits saved = model_forward(f);
@@ -140,15 +158,15 @@ tn_backward_args random_backward(Rng& rng, Arena& arena, Size size, tn_dtype mat
   a.offset = random_offset(rng);
   const bool has_dy = rng.chance(0.92);
   if (has_dy) {
-    a.dy = random_matrix(rng, arena, size, matrices);
+    a.dy = random_matrix(rng, arena, types.next(), size);
     a.s = f.x;
     a.mean = f.mean;
     a.rstd = f.rstd;
   }
-  if (!has_dy || rng.chance(0.4)) a.ds = random_matrix(rng, arena, size, matrices);
-  if (rng.chance(0.8)) a.weight = random_vector(rng, arena, size.n);
-  a.dx = arena.matrix(type(), size.m, size.n);
-  if (rng.chance(0.4)) a.dresidual = arena.matrix(type(), size.m, size.n);
+  if (!has_dy || rng.chance(0.4)) a.ds = random_matrix(rng, arena, types.next(), size);
+  if (rng.chance(0.8)) a.weight = random_vector(rng, arena, types.vector(), size.n);
+  a.dx = arena.matrix(types.next(), size.m, size.n);
+  if (rng.chance(0.4)) a.dresidual = arena.matrix(types.next(), size.m, size.n);
   if (!absent(a.weight)) a.dweight = arena.vector(random_type(rng), size.n);
   if (rng.chance(0.5)) a.dbias = arena.vector(random_type(rng), size.n);
   return a;

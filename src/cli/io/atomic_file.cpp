@@ -1,6 +1,7 @@
 #include "cli/io/atomic_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,7 @@ void install_handlers() {
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     ::sigaction(signal, &action, nullptr);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit then fails as on a full disk
 }
 
 size_t take_slot(const std::string& name) {
@@ -60,9 +62,17 @@ size_t take_slot(const std::string& name) {
 
 }  // namespace
 
+void AtomicFile::require_replaceable(const std::string& path) {
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    user_error("cannot write {}: it is there and not a regular file", printable(path));
+  }
+}
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   static std::once_flag installed;
   std::call_once(installed, install_handlers);
+  require_replaceable(path);
   std::random_device random;
   temporary_ = fmt::format("{}.{:08x}{:08x}.tmp", path, random(), random());
   if (temporary_.size() >= PATH_MAX) fail(ENAMETOOLONG);

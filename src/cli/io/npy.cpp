@@ -138,6 +138,7 @@ Type parse_type(const std::string& descr, std::string_view label) {
   if (descr[0] == '>' && size > 1) {
     user_error("{}: its type {} is big-endian; save it little-endian ('<')", label, printable(descr));
   }
+  if (descr[1] == 'U') size *= 4;  // counted in characters, of four bytes
   const tn_dtype dtype = descr == "<f4" ? TN_F32 : descr == "<f2" ? TN_F16 : TN_DTYPE_NONE;
   return {dtype, static_cast<size_t>(size)};
 }

@@ -144,10 +144,7 @@ class Backward {
       of.minus_slope = spec::minus_slope_of(rows[k].slope.finish(), n_float, of.rstd);
       if constexpr (kLayer) of.shift = spec::shift_of(rows[k].shift.finish(), n_float);
     }
-    for (std::int64_t k = 0; k < count; ++k) {
-      const bool stream = p.stream && can_stream(rows[k].dx) && can_stream(rows[k].dresidual);
-      stream ? outputs<true>(rows[k]) : outputs<false>(rows[k]);
-    }
+    for (std::int64_t k = 0; k < count; ++k) streams(rows[k]) ? outputs<true>(rows[k]) : outputs<false>(rows[k]);
   }
 
  private:
@@ -204,6 +201,11 @@ class Backward {
     } else {
       row.slope.push(of);
     }
+  }
+
+  bool streams(const BackwardRow& row) const {
+    const bool by_buffer = kType == Type::f32 && row.dx != nullptr && row.dresidual != nullptr;  // see output
+    return p.stream && !by_buffer && can_stream<kType>(p.dx, row.dx) && can_stream<kType>(p.dresidual, row.dresidual);
   }
 
   template <bool kStream>

@@ -188,14 +188,18 @@ inline const std::byte* centre(Buffer& buffer, const Block& at, float mean) {
   return bytes_of(buffer);
 }
 
-inline bool can_stream(const std::byte* row) {
-  return reinterpret_cast<std::uintptr_t>(row) % Simd::kStreamAlignment == 0;
+inline bool aligned(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p) % Simd::kStreamAlignment == 0; }
+// Whether the kernel of kType may store its whole blocks of an output's row (null: of none) past the caches: not those
+// that go by a buffer, which would leave the caches before it is read again.
+template <Type kType>
+inline bool can_stream(const Rows& out, const std::byte* row) {
+  return row == nullptr || (out.type == kType && aligned(row));
 }
 
 // Up to a block's bytes; with `stream` past the caches where it can be.
 inline void copy_bytes(std::byte* dst, const std::byte* src, std::int64_t bytes, bool stream) {
   constexpr std::int64_t kVector = 4 * Simd::kWidth;
-  if (!stream || !can_stream(dst) || bytes % kVector != 0) {
+  if (!stream || !aligned(dst) || bytes % kVector != 0) {
     __builtin_memcpy(dst, src, static_cast<std::size_t>(bytes));
     return;
   }

@@ -109,7 +109,7 @@ class Forward {
       if (p.mean != nullptr) p.mean[r + k] = rows[k].mean;
       if (p.rstd != nullptr) p.rstd[r + k] = rows[k].rstd;
       if (rows[k].y == nullptr) continue;
-      const bool stream = p.stream && can_stream(rows[k].y);
+      const bool stream = p.stream && can_stream<kType>(p.y, rows[k].y);
       stream ? last_pass<true>(rows[k]) : last_pass<false>(rows[k]);
     }
   }

@@ -1,7 +1,7 @@
 // Plain floats: any machine, and the shape that the SIMD vocabularies share.
 //
 // The vocabulary: kWidth floats per F; load/store at any element alignment; stream stores past the caches where
-// can_stream allows; evens/odds take every other element of the concatenation of two vectors; tree sums one vector in
+// aligned() allows; evens/odds take every other element of the concatenation of two vectors; tree sums one vector in
 // the neighbour-first order; round_* rounds to a storage type and widens again.
 #include "cpu/isa.hpp"
 #include "cpu/plan.hpp"
