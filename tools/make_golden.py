@@ -137,7 +137,7 @@ def total(a):
 
 
 def strips(n):
-    for limit, count in ((128, 8192), (256, 4096), (512, 2048), (1024, 1024), (4096, 128)):
+    for limit, count in ((128, 4096), (512, 2048), (1024, 1024), (4096, 128)):
         if n <= limit:
             return count
     return 64
@@ -328,7 +328,7 @@ def all_cases():
                 {"dy": wide, "s": wide, "mean": f, "rstd": f, "weight": wide, "dx": f, "dweight": f}),
         case_of("no_weight", "backward", "layer_norm", 2, 19, {"dy": f, "ds": f, "s": f, "mean": f, "rstd": f, "dx": f}),
         # More rows than strips: sums of two rows, and of three.
-        case_of("strips_8192", "backward", "rms_norm", 8200, 1,
+        case_of("strips_4096", "backward", "rms_norm", 8200, 1,
                 {"dy": b, "s": b, "rstd": f, "weight": f, "dweight": f, "dbias": f}),
         case_of("strips_128", "backward", "layer_norm", 130, 1100,
                 {"dy": b, "s": b, "mean": f, "rstd": f, "weight": b, "dx": b, "dweight": f, "dbias": f}),

@@ -21,21 +21,18 @@ inline constexpr int kBlock = 256;
 inline constexpr int kPairs = kBlock / 2;
 
 // Strips for rows of `n` elements: always a power of two.
-// Wide rows: 64 or 128, a strip (or two) per GPU block or pair of blocks; 64 and 128 ran within 1 % of 66 and 132 on a
-// GPU with 132 multiprocessors. Narrow rows: a GPU block holds several rows at once, each with an accumulator of its
-// own, up to kNarrowColumns columns in all; the tree over neighbouring strips is then the block's own combine.
+// Wide rows: 64 or 128, one for each GPU block or pair of blocks; 64 and 128 ran within 1 % of 66 and 132 on a GPU with
+// 132 multiprocessors. Narrow rows: a GPU block holds several rows at once, each with an accumulator of its own, as many
+// as 512 threads have registers for; the tree over these neighbouring strips is then the block's own combine.
 inline constexpr std::int64_t kBlocksOfStrips = 128;
-inline constexpr std::int64_t kNarrowColumns = 8192;
-inline constexpr std::int64_t kMaxStripsPerBlock = 64;
 inline constexpr std::int64_t kNarrow = 1024;
 inline constexpr std::int64_t kWide = 4096;
 
 TN_FN std::int64_t strips(std::int64_t n) {
-  if (n > kWide) return kBlocksOfStrips / 2;
-  if (n > kNarrow) return kBlocksOfStrips;
-  std::int64_t per_block = kNarrowColumns / kNarrow;
-  while (per_block < kMaxStripsPerBlock && per_block * 2 * n <= kNarrowColumns) per_block *= 2;
-  return kBlocksOfStrips * per_block;
+  if (n <= 128) return 32 * kBlocksOfStrips;
+  if (n <= 512) return 16 * kBlocksOfStrips;
+  if (n <= kNarrow) return 8 * kBlocksOfStrips;
+  return n <= kWide ? kBlocksOfStrips : kBlocksOfStrips / 2;
 }
 
 }  // namespace truenorm::spec

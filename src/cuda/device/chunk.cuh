@@ -46,11 +46,6 @@ __device__ __forceinline__ unsigned int narrow2(Type type, float lo, float hi) {
   return w;
 }
 
-// v rounded to a storage type, as FP32 again.
-__device__ __forceinline__ float rounded_to(Type type, float v) {
-  return type == Type::f32 ? v : widen2(type, narrow2(type, v, 0.0f)).x;
-}
-
 __device__ __forceinline__ void widen8(Type type, const uint4& raw, float (&v)[kChunk]) {
   const unsigned int words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
@@ -64,6 +59,11 @@ __device__ __forceinline__ void widen8(Type type, const uint4& raw, float (&v)[k
 __device__ __forceinline__ uint4 narrow8(Type type, const float (&v)[kChunk]) {
   return make_uint4(narrow2(type, v[0], v[1]), narrow2(type, v[2], v[3]), narrow2(type, v[4], v[5]),
                     narrow2(type, v[6], v[7]));
+}
+
+// v rounded to a storage type, as FP32 again.
+__device__ __forceinline__ void round8(Type type, float (&v)[kChunk]) {
+  if (type != Type::f32) widen8(type, narrow8(type, v), v);
 }
 
 // ---- What a thread keeps of a matrix.

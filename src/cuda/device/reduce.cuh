@@ -66,13 +66,11 @@ __device__ __forceinline__ void lane_trees(float (&s)[K], int lanes) {
   }
 }
 
-// The tree over the first `count` (at most 32) lanes' values, the same in every lane. Lanes past them hold +0.
-__device__ __forceinline__ float warp_tree(float v, int count) {
+// The tree over all lanes' values, the same in every lane.
+__device__ __forceinline__ float warp_tree(float v) {
 #pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    if (step < count) v = Scalar::add(v, from_lane_xor(v, step));
-  }
-  return count < 32 ? __shfl_sync(kAllLanes, v, 0) : v;
+  for (int mask = 1; mask < 32; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
+  return v;
 }
 
 // The tree over `count` values in shared memory, at most 32 * kMost, the same in every lane.
@@ -82,11 +80,14 @@ __device__ __forceinline__ float tree_of_shared(const float* values, int count) 
   if constexpr (kMost > 1) {
     if (count > 32) {  // neighbours in one lane
       const auto value = [&](int i) { return lane * kMost + i < count ? values[lane * kMost + i] : 0.0f; };
-      return warp_tree(tree<kMost>(value), 32);
+      return warp_tree(tree<kMost>(value));
     }
   }
-  return warp_tree(lane < count ? values[lane] : 0.0f, count);
+  return warp_tree(lane < count ? values[lane] : 0.0f);
 }
+
+// The next power of two: a tree's width over C values.
+constexpr int padded(int c) { return c == 3 ? 4 : c; }
 
 // Where a thread stands: a thread block has one row of several warps, or several rows of 2^log_lanes lanes each. Its
 // chunks lie `step` columns apart.
@@ -107,18 +108,19 @@ struct RowPlace {
   __device__ __forceinline__ bool leads() const { return first == 0; }
 };
 
-// V sums of a row at once, each over C blocks a warp, the same in every thread of the row. `shared` has V * C * warps
-// floats where a row has more than one warp, and is used once. All threads of the thread block must call.
+// V sums of a row at once, each over C blocks a warp (those from C on are +0), the same in every thread of the row.
+// `shared` has V * C * warps floats where a row has more than one warp, and is used once. All threads of the thread block
+// must call.
 template <int V, int C>
-__device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][C], float* shared, float (&out)[V]) {
+__device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][padded(C)], float* shared, float (&out)[V]) {
 #pragma unroll
-  for (int v = 0; v < V; ++v) lane_trees<C>(s[v], at.lanes);
+  for (int v = 0; v < V; ++v) lane_trees<padded(C)>(s[v], C > 1 ? 32 : at.lanes);
   if (at.warps == 1) {  // C is 1, or a row has all lanes: lane l holds block l mod C
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       out[v] = s[v][0];
 #pragma unroll
-      for (int step = 1; step <= C / 2; step *= 2) out[v] = Scalar::add(out[v], from_lane_xor(out[v], step));
+      for (int step = 1; step <= padded(C) / 2; step *= 2) out[v] = Scalar::add(out[v], from_lane_xor(out[v], step));
     }
   } else {
     const int lane = threadIdx.x & 31, blocks = at.warps * C;
@@ -128,7 +130,7 @@ __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][C], f
     }
     __syncthreads();
 #pragma unroll
-    for (int v = 0; v < V; ++v) out[v] = tree_of_shared<C>(shared + v * blocks, blocks);
+    for (int v = 0; v < V; ++v) out[v] = tree_of_shared<padded(C)>(shared + v * blocks, blocks);
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);

@@ -9,27 +9,22 @@ namespace truenorm::cuda {
 
 using Elements = spec::Elements<spec::Scalar>;
 
-// kVec is the vectors' type; in kernels without kWhole it is void of meaning, and each vector tells its own.
-template <Type kVec, bool kWhole>
+template <bool kWhole>
 struct PackedVec {
   uint4 low = {0u, 0u, 0u, 0u};
   uint4 high = {0u, 0u, 0u, 0u};  // the second half of FP32
 
-  __device__ __forceinline__ static bool single(const Vec& v) {
-    return kWhole ? kVec == Type::f32 : v.type == Type::f32;
-  }
-
   __device__ __forceinline__ void load(const Vec& v, int n, int first) {
     if (!v.present) return;
     if (kWhole ? first < n : first + kChunk <= n && aligned16(v.data)) {
-      const auto* p = reinterpret_cast<const uint4*>(v.data + std::int64_t{first} * (single(v) ? 4 : 2));
+      const auto* p = reinterpret_cast<const uint4*>(v.data + std::int64_t{first} * spec::size_of(v.type));
       low = __ldg(p);
-      if (single(v)) high = __ldg(p + 1);
+      if (v.type == Type::f32) high = __ldg(p + 1);
     } else if constexpr (!kWhole) {
       float e[kChunk];
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) e[i] = first + i < n ? load1(v.type, v.data, first + i) : 0.0f;
-      if (single(v)) {
+      if (v.type == Type::f32) {
         low = make_uint4(__float_as_uint(e[0]), __float_as_uint(e[1]), __float_as_uint(e[2]), __float_as_uint(e[3]));
         high = make_uint4(__float_as_uint(e[4]), __float_as_uint(e[5]), __float_as_uint(e[6]), __float_as_uint(e[7]));
       } else {
@@ -39,12 +34,12 @@ struct PackedVec {
   }
 
   __device__ __forceinline__ void values(const Vec& v, float (&e)[kChunk]) const {
-    if (single(v)) {
+    if (v.type == Type::f32) {
       e[0] = __uint_as_float(low.x), e[1] = __uint_as_float(low.y), e[2] = __uint_as_float(low.z);
       e[3] = __uint_as_float(low.w), e[4] = __uint_as_float(high.x), e[5] = __uint_as_float(high.y);
       e[6] = __uint_as_float(high.z), e[7] = __uint_as_float(high.w);
     } else {
-      widen8(kWhole ? kVec : v.type, low, e);
+      widen8(v.type, low, e);
     }
   }
 
@@ -72,9 +67,9 @@ struct PackedVec {
   }
 };
 
-template <Type kVec, bool kWhole>
-__device__ __forceinline__ PackedVec<kVec, kWhole> load_packed(const Vec& v, int n, int first) {
-  PackedVec<kVec, kWhole> packed;
+template <bool kWhole>
+__device__ __forceinline__ PackedVec<kWhole> load_packed(const Vec& v, int n, int first) {
+  PackedVec<kWhole> packed;
   packed.load(v, n, first);
   return packed;
 }

@@ -23,7 +23,7 @@ class WideSums {
     if (tile_ == 0) __syncthreads();  // the segment before has been read
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      s[v] = warp_tree(s[v], 32);
+      s[v] = warp_tree(s[v]);
       if (lane == 0) shared_[v * kBlocks + tile_ * kWideWarps + warp] = s[v];
     }
     if (++tile_ == kTilesPerSegment) close();
@@ -47,13 +47,13 @@ class WideSums {
     for (int v = 0; v < V; ++v) {
       for (int top = warp; top < kTops; top += kWideWarps) {
         const int block = top * 32 + lane;
-        const float part = warp_tree(block < tile_ * kWideWarps ? shared_[v * kBlocks + block] : 0.0f, 32);
+        const float part = warp_tree(block < tile_ * kWideWarps ? shared_[v * kBlocks + block] : 0.0f);
         if (lane == 0) tops[v * kTops + top] = part;
       }
     }
     __syncthreads();
 #pragma unroll
-    for (int v = 0; v < V; ++v) sums_[v].push(warp_tree(tops[v * kTops + lane], 32));
+    for (int v = 0; v < V; ++v) sums_[v].push(warp_tree(tops[v * kTops + lane]));
     tile_ = 0;
   }
 

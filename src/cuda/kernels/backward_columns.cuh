@@ -4,34 +4,29 @@
 #pragma once
 
 #include "cuda/device/column_trees.cuh"
-#include "cuda/device/reduce.cuh"
+#include "cuda/kernels/backward_rows.cuh"
 #include "cuda/device/weights.cuh"
 #include "spec/norm.hpp"
 #include "spec/order.hpp"
 
 namespace truenorm::cuda {
 
-// One row's terms, added to its strip's sums.
+// One row's terms, added to its strip's sums: of dy, s - mean and their product.
 template <Type kType, bool kLayer>
-__device__ __forceinline__ void add_row(const spec::BackwardCall& p, const Chunk<kType>& dy, const Chunk<kType>& s,
-                                        float mean, float rstd, float (&dweight)[kChunk], float (&dbias)[kChunk]) {
-  float g[kChunk], v[kChunk];
-  dy.values(g);
+__device__ __forceinline__ void add_row(const spec::BackwardCall& p, const float (&g)[kChunk], const float (&d)[kChunk],
+                                        const float (&t)[kChunk], float rstd, float (&dweight)[kChunk],
+                                        float (&dbias)[kChunk]) {
   if (p.dweight.present) {
-    s.values(v);
+    if (!kLayer && p.round_xhat) {
+      float xhat[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[i] = kLayer ? Elements::centred(v[i], mean) : v[i];
-    if (p.round_xhat) {
+      for (int i = 0; i < kChunk; ++i) xhat[i] = Elements::normalised(d[i], rstd);
+      round8(p.xhat_type, xhat);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        const float xhat = rounded_to(p.xhat_type, Elements::normalised(v[i], rstd));
-        dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat);
-      }
+      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat[i]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        dweight[i] = Elements::grad_weight(dweight[i], Elements::product(g[i], v[i]), rstd);
-      }
+      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight(dweight[i], t[i], rstd);
     }
   }
   if (p.dbias.present) {
@@ -111,7 +106,9 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         if (r + k < p.m) {
-          add_row<kType, kLayer>(p, dy[k][0], s[k][0], mean[k], rstd[k], dweight[k], dbias[k]);
+          float g[kChunk], d[kChunk], t[kChunk];
+          products<kType, kLayer>(dy[k][0], s[k][0], mean[k], g, d, t);
+          add_row<kType, kLayer>(p, g, d, t, rstd[k], dweight[k], dbias[k]);
         }
       }
     }

@@ -14,16 +14,26 @@ struct RowSlopes {
   float mean, rstd, minus_slope, shift;
 };
 
-// A chunk's terms of the row's two sums.
+// dy, s - mean and their product.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void products(const Chunk<kType>& dy, const Chunk<kType>& s, float mean, float (&g)[kChunk],
+                                         float (&d)[kChunk], float (&t)[kChunk]) {
+  dy.values(g);
+  s.values(d);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if constexpr (kLayer) d[i] = Elements::centred(d[i], mean);
+    t[i] = Elements::product(g[i], d[i]);
+  }
+}
+
+// A chunk's terms of the row's two sums; `shift` is LayerNorm's.
 template <Type kType, bool kLayer>
 __device__ __forceinline__ void sum_terms(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
                                           float mean, float& slope, float& shift) {
-  float g[kChunk], v[kChunk];
-  dy.values(g);
-  s.values(v);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) v[i] = Elements::product(g[i], kLayer ? Elements::centred(v[i], mean) : v[i]);
-  slope = chunk_products(v, w);
+  float g[kChunk], d[kChunk], t[kChunk];
+  products<kType, kLayer>(dy, s, mean, g, d, t);
+  slope = chunk_products(t, w);
   if constexpr (kLayer) shift = chunk_products(g, w);
 }
 
@@ -82,7 +92,7 @@ __device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::i
 }
 
 // One row for each group of threads, as forward_kernel has them. `block`: which of the thread blocks for rows this is.
-template <Type kType, Type kVec, int C, bool kLayer, bool kWhole>
+template <Type kType, int C, bool kLayer, bool kWhole>
 __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
                                               float* shared) {
   const RowPlace at(shape.log_lanes, shape.warps);
@@ -100,13 +110,13 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   Chunk<kType> dy[C], s[C];
   load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.step, dy);
   load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.step, s);
-  PackedVec<kVec, kWhole> weight[C];
+  PackedVec<kWhole> weight[C];
 #pragma unroll
   for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.step);
   const float offset = spec::effective_offset(p.offset);
 
   constexpr int kSums = kLayer ? 2 : 1;
-  float sums[kSums][C], total[kSums];
+  float sums[kSums][padded(C)] = {}, total[kSums];
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     float w[kChunk];

@@ -44,13 +44,13 @@ __device__ __forceinline__ void split_blocks(const SplitShape& shape, const Visi
   }
 }
 
-template <Type kType, Type kVec, int C, bool kLayer, bool kWhole>
+template <Type kType, int C, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kSplitThreads)
     backward_split_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
   extern __shared__ float shared[];
   split_blocks(
       shape, [&](std::int64_t slab) { backward_columns<kType, kLayer, kWhole>(p, shape.chunks, slab, shared); },
-      [&](std::int64_t block) { backward_rows<kType, kVec, C, kLayer, kWhole>(p, shape.rows, block, shared); });
+      [&](std::int64_t block) { backward_rows<kType, C, kLayer, kWhole>(p, shape.rows, block, shared); });
 }
 
 // A row too long for registers, by one thread block of kWideThreads, which reads it twice.
@@ -74,7 +74,7 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
     load_chunks<kType, false>(p.dy.type, dy, n, column, 0, g);
     load_chunks<kType, false>(p.s.type, s, n, column, 0, v);
     float w[kChunk];
-    load_packed<Type::f32, false>(p.weight, n, column).weights(p.weight, offset, w);
+    load_packed<false>(p.weight, n, column).weights(p.weight, offset, w);
     use(column, g[0], v[0], w);
   };
   for (int tile = 0; tile < tiles; ++tile) {

@@ -36,11 +36,12 @@ struct Turn {
   }
 };
 
-template <Type kType, Type kVec, int C, int kRows, bool kLayer, Spread kSpread>
+template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
 class Strips {
  public:
   static constexpr int kSums = kLayer ? 2 : 1;
   static constexpr int K = kRows * kSums;  // sums of a tile
+  static constexpr int kWidth = padded(C);
   static constexpr bool kNarrow = kSpread == Spread::kNarrow;
   static constexpr int kCluster = kSpread == Spread::kCluster ? 2 : 1;
 
@@ -69,7 +70,7 @@ class Strips {
       step = blockDim.x * kChunk;
       const int warps = blockDim.x >> 5;
       while (each * kLanes < kCluster * warps * C) each *= 2;
-      const int sum = lane / C, c = lane - sum * C;  // that this lane ends with, of this warp's
+      const int sum = lane / kWidth, c = lane % kWidth;  // that this lane ends with, of this warp's
       sum_place = sum * kLanes * each + (rank * C + c) * warps + warp;
     }
     dy_bytes = shape.columns * bytes_each<kType>(p.dy.type);
@@ -83,10 +84,11 @@ class Strips {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const int at = first + c * step;
-      load_packed<kVec, true>(p.weight, at < own ? n : 0, begin + at)
+      load_packed<true>(p.weight, at < own ? n : 0, begin + at)
           .weights(p.weight, spec::effective_offset(p.offset), w[c]);
     }
     for (int i = threadIdx.x; i < 3 * kTileSums; i += blockDim.x) sums[i] = 0.0f;
+    if (!kNarrow && own < shape.columns) clear_ring();
     if (threadIdx.x == 0) {
       for (int i = 0; i < shape.stages; ++i) {
         barrier_init(&full[i], 1);
@@ -200,39 +202,48 @@ class Strips {
     }
   }
 
-  // Chunk c of row b of a matrix in a tile; zeros where there is none.
-  __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int k, int b,
-                                                int c) const {
-    const int at = first + c * step;
-    if (at >= own || ((kNarrow || kRows > 1) && row(k, b) >= m)) return {};
-    return load_whole<kType>(t.type, tile + (b * shape.strips + slot) * row_bytes + at * bytes_each<kType>(t.type));
+  // Chunk c of row b of a matrix in a tile; past the row's end it is zeros. Wide rows have zeros there (clear_ring).
+  __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int b, int c) const {
+    if (kNarrow && first + c * step >= own) return {};
+    return load_whole<kType>(t.type, tile + (b * shape.strips + slot) * row_bytes +
+                                         (first + c * step) * bytes_each<kType>(t.type));
   }
 
   // A chunk's terms of the sums of row b, and its share of the weight gradients.
-  __device__ __forceinline__ void terms(const std::byte* tile, int k, int b, int c, const float (&w)[kChunk],
+  __device__ __forceinline__ void terms(const std::byte* tile, int b, int c, const float (&w)[kChunk],
                                         const Statistics& of, float& slope, float& shift) {
-    const Chunk<kType> dy = chunk(p.dy, tile, dy_bytes, k, b, c);
-    const Chunk<kType> s = chunk(p.s, tile + dy_bytes * shape.strips * kRows, s_bytes, k, b, c);
-    sum_terms<kType, kLayer>(dy, s, w, of.mean[b], slope, shift);
-    add_row<kType, kLayer>(p, dy, s, of.mean[b], of.rstd[b], dweight[c], dbias[c]);
+    float g[kChunk], d[kChunk], t[kChunk];
+    products<kType, kLayer>(chunk(p.dy, tile, dy_bytes, b, c),
+                            chunk(p.s, tile + dy_bytes * shape.strips * kRows, s_bytes, b, c), of.mean[b], g, d, t);
+    slope = chunk_products(t, w);
+    if constexpr (kLayer) shift = chunk_products(g, w);
+    add_row<kType, kLayer>(p, g, d, t, of.rstd[b], dweight[c], dbias[c]);
   }
 
-  __device__ __forceinline__ void gradient(const std::byte* tile, int k, int b, int c, const float (&w)[kChunk],
+  // The gradient of row b of tile k.
+  __device__ __forceinline__ void gradient(const std::byte* tile, int k, int b, const float (&w)[C][kChunk],
                                            const RowSlopes& of) const {
-    const int at = first + c * step;
     const int r = row(k, b);
-    if (at >= own || r >= m) return;
+    if (r >= m) return;
+    std::byte* const dx = p.dx.present ? row_at<true>(p.dx, r) : nullptr;
+    std::byte* const dresidual = p.dresidual.present ? row_at<true>(p.dresidual, r) : nullptr;
     const std::byte* const s_tile = tile + dy_bytes * shape.strips * kRows;
-    float d[kChunk], dx[kChunk];
-    if (p.ds.present) {
-      chunk(p.ds, s_tile + s_bytes * shape.strips * kRows, ds_bytes, k, b, c).values(d);
-    } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) d[i] = spec::kNoAddend;
+    for (int c = 0; c < C; ++c) {
+      const int at = first + c * step;
+      if (at >= own) continue;
+      float d[kChunk], out[kChunk];
+      if (p.ds.present) {
+        chunk(p.ds, s_tile + s_bytes * shape.strips * kRows, ds_bytes, b, c).values(d);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) d[i] = spec::kNoAddend;
+      }
+      gradient_values<kType, kLayer>(chunk(p.dy, tile, dy_bytes, b, c), chunk(p.s, s_tile, s_bytes, b, c), w[c], of, d,
+                                     out);
+      if (dx != nullptr) store_chunk<kType, true>(p.dx.type, dx, n, begin + at, out);
+      if (dresidual != nullptr) store_chunk<kType, true>(p.dresidual.type, dresidual, n, begin + at, out);
     }
-    gradient_values<kType, kLayer>(chunk(p.dy, tile, dy_bytes, k, b, c), chunk(p.s, s_tile, s_bytes, k, b, c), w, of, d,
-                                   dx);
-    store_gradient<kType, true>(p, r, n, begin + at, dx);
   }
 
   // All warps take turns at keeping the ring full: tile `refill` goes where an earlier one was.
@@ -242,6 +253,14 @@ class Strips {
     if (refill >= tiles || !mine) return;
     barrier_wait(&empty[used.place], used.parity);
     fill(refill, used.place);
+  }
+
+  // Where rows end before their place does, what is read past them is zeros. (No copy ever writes there.)
+  __device__ __forceinline__ void clear_ring() {
+    for (int i = threadIdx.x * 16; i < shape.stages * tile_bytes; i += blockDim.x * 16) {
+      *reinterpret_cast<uint4*>(ring + i) = make_uint4(0u, 0u, 0u, 0u);
+    }
+    bulk_load_over_stores();
   }
 
   __device__ __forceinline__ void start_ring(int tiles) {
@@ -291,16 +310,18 @@ class Strips {
   __device__ __forceinline__ void tile_sums(const std::byte* tile, int k, const float (&w)[C][kChunk],
                                             const Statistics& of) {
     const int lane = threadIdx.x & 31;
-    float part[K * C];
+    float part[K * kWidth] = {};
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
+      if (row(k, b) < m) {
 #pragma unroll
-      for (int c = 0; c < C; ++c) {
-        terms(tile, k, b, c, w[c], of, part[b * kSums * C + c], part[(b * kSums + kSums - 1) * C + c]);
+        for (int c = 0; c < C; ++c) {
+          terms(tile, b, c, w[c], of, part[b * kSums * kWidth + c], part[(b * kSums + kSums - 1) * kWidth + c]);
+        }
       }
     }
-    lane_trees<K * C>(part, 32);
-    if (lane < K * C) {
+    lane_trees<K * kWidth>(part, 32);
+    if (lane < K * kWidth && lane % kWidth < C) {
       float* const place = sums + summing.place * kTileSums + sum_place;
       *place = part[0];
       if constexpr (kCluster > 1) store_at_rank(place, &summed[summing.place], rank ^ 1, part[0]);
@@ -341,8 +362,7 @@ class Strips {
       RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
       row_of.minus_slope = __shfl_sync(kAllLanes, minus_slope, b * kSums * kLanes);
       if constexpr (kLayer) row_of.shift = __shfl_sync(kAllLanes, shift, (b * kSums + 1) * kLanes);
-#pragma unroll
-      for (int c = 0; c < C; ++c) gradient(tile, k, b, c, w[c], row_of);
+      gradient(tile, k, b, w, row_of);
     }
   }
   // This group's partial sums, to where all thread blocks see them.
@@ -391,12 +411,14 @@ class Strips {
 
   __device__ __forceinline__ void narrow_tile(const std::byte* tile, int k, const float (&w)[C][kChunk],
                                               const Statistics& of) {
-    float part[K * C], total[K];
+    float part[K * kWidth] = {}, total[K];
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
+      if (row(k, b) < m) {
 #pragma unroll
-      for (int c = 0; c < C; ++c) {
-        terms(tile, k, b, c, w[c], of, part[b * kSums * C + c], part[(b * kSums + kSums - 1) * C + c]);
+        for (int c = 0; c < C; ++c) {
+          terms(tile, b, c, w[c], of, part[b * kSums * kWidth + c], part[(b * kSums + kSums - 1) * kWidth + c]);
+        }
       }
     }
     if constexpr (C == 1) {
@@ -408,12 +430,12 @@ class Strips {
         total[j] = one[0];
       }
     } else {
-      lane_trees<K * C>(part, 32);
+      lane_trees<K * kWidth>(part, 32);
       float v = part[0];
 #pragma unroll
-      for (int mask = 1; mask < C; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
+      for (int mask = 1; mask < kWidth; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
 #pragma unroll
-      for (int j = 0; j < K; ++j) total[j] = K == 1 ? v : __shfl_sync(kAllLanes, v, j * C);
+      for (int j = 0; j < K; ++j) total[j] = K == 1 ? v : __shfl_sync(kAllLanes, v, j * kWidth);
     }
     const auto n_float = static_cast<float>(n);
 #pragma unroll
@@ -421,8 +443,7 @@ class Strips {
       RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
       finish_slopes<kLayer>(Scalar::add(total[b * kSums], 0.0f), Scalar::add(total[b * kSums + kSums - 1], 0.0f),
                             n_float, row_of);
-#pragma unroll
-      for (int c = 0; c < C; ++c) gradient(tile, k, b, c, w[c], row_of);
+      gradient(tile, k, b, w, row_of);
     }
   }
 
@@ -484,17 +505,11 @@ class Strips {
   float dweight[C][kChunk], dbias[C][kChunk];
 };
 
-template <int C>
-constexpr int strips_threads(Spread spread) {
-  if (spread != Spread::kNarrow) return C == 1 ? 512 : kStripsMostThreads;
-  return 1024 / C;
-}
-
-template <Type kType, Type kVec, int C, int kRows, bool kLayer, Spread kSpread>
-__global__ void __launch_bounds__(strips_threads<C>(kSpread), 1)
+template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
+__global__ void __launch_bounds__(strips_threads(C), 1)
     backward_strips_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ StripsShape shape) {
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, kVec, C, kRows, kLayer, kSpread>(p, shape, memory).run();
+  Strips<kType, C, kRows, kLayer, kSpread>(p, shape, memory).run();
 }
 
 }  // namespace truenorm::cuda

@@ -19,7 +19,7 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
                                                const Chunk<kType> (&s)[C], float* shared, float& mean,
                                                float& rstd) {
   const auto n_float = static_cast<float>(p.n);
-  float sums[1][C], total[1];
+  float sums[1][padded(C)] = {}, total[1];
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     float v[kChunk];
@@ -32,7 +32,7 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
     rstd = spec::rms_rstd(total[0], n_float, p.eps);
   } else {
     const float first_mean = Scalar::div(total[0], n_float);
-    float sums2[2][C], total2[2];
+    float sums2[2][padded(C)] = {}, total2[2];
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       float d[kChunk];
@@ -54,19 +54,23 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
   }
 }
 
-// A chunk of y from one of s.
+// A chunk of xhat from one of s; finish_output makes it y.
 template <Type kType, bool kLayer>
-__device__ __forceinline__ void output_values(const spec::ForwardCall& p, const Chunk<kType>& s, float mean, float rstd,
-                                              const float (&w)[kChunk], const float (&b)[kChunk], float (&y)[kChunk]) {
+__device__ __forceinline__ void xhat_values(const spec::ForwardCall& p, const Chunk<kType>& s, float mean, float rstd,
+                                            float (&y)[kChunk]) {
   s.values(y);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::normalised(kLayer ? Elements::centred(y[i], mean) : y[i], rstd);
-  if (!kLayer && p.round_xhat) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) y[i] = rounded_to(kType == Type::f32 ? p.xhat_type : kType, y[i]);
-  }
+  if (!kLayer && p.round_xhat) round8(kType == Type::f32 ? p.xhat_type : kType, y);
+}
+
+__device__ __forceinline__ void finish_output(const float (&w)[kChunk], const float (&b)[kChunk], float (&y)[kChunk]) {
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
+}
+__device__ __forceinline__ void finish_output(const float (&w)[kChunk], float (&y)[kChunk]) {
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
 }
 
 // s = x + residual as it is stored.
@@ -78,16 +82,13 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   residual.values(r);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) s[i] = Elements::residual_sum(s[i], r[i]);
-  if constexpr (kType == Type::f32) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) s[i] = rounded_to(s_type, s[i]);
-  }
+  if constexpr (kType == Type::f32) round8(s_type, s);
   x.set(s);
 }
 
 // A group of threads goes over rows, some apart; the next row is under way while this one is used. The weight stays in
 // registers, and so does LayerNorm's bias; RMSNorm's, which is rare, is read again for each row.
-template <Type kType, Type kVec, int C, bool kLayer, bool kAdd, bool kWhole>
+template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
 __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != Type::f32))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
   extern __shared__ float shared[];
@@ -112,8 +113,8 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != T
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     const int column = at.first + c * at.step;
-    load_packed<kVec, kWhole>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w[c]);
-    if constexpr (kLayer) load_packed<kVec, kWhole>(p.bias, n, column).addends(p.bias, b[c]);
+    load_packed<kWhole>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w[c]);
+    if constexpr (kLayer) load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[c]);
   }
   bool odd = false;  // rows alternate between two places in shared memory, so that one barrier each is enough
   for (; first < p.m; first += step, odd = !odd) {
@@ -145,9 +146,16 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != T
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const int column = at.first + c * at.step;
-      if constexpr (!kLayer) load_packed<kVec, kWhole>(p.bias, n, column).addends(p.bias, b[0]);
       float v[kChunk];
-      output_values<kType, kLayer>(p, s[c], mean, rstd, w[c], b[kLayer ? c : 0], v);
+      xhat_values<kType, kLayer>(p, s[c], mean, rstd, v);
+      if constexpr (kLayer) {
+        finish_output(w[c], b[c], v);
+      } else if (p.bias.present) {
+        load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[0]);
+        finish_output(w[c], b[0], v);
+      } else {
+        finish_output(w[c], v);
+      }
       store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
     }
   }

@@ -85,9 +85,10 @@ __global__ void __launch_bounds__(kWideThreads)
   for (int tile = 0; tile < tiles; ++tile) {
     const int column = tile * kTile + first;
     float w[kChunk], b[kChunk], v[kChunk];
-    load_packed<Type::f32, false>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w);
-    load_packed<Type::f32, false>(p.bias, n, column).addends(p.bias, b);
-    output_values<kType, kLayer>(p, again(tile), mean, rstd, w, b, v);
+    load_packed<false>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w);
+    load_packed<false>(p.bias, n, column).addends(p.bias, b);
+    xhat_values<kType, kLayer>(p, again(tile), mean, rstd, v);
+    finish_output(w, b, v);
     store_chunk<kType, false>(p.y.type, y, n, column, v);
   }
 }

@@ -8,7 +8,7 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, Type kVec, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
   const SplitShape shape{split.rows.shape, split.row_blocks,  split.slabs,
@@ -25,13 +25,14 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
   };
   if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>, wide_shared_bytes(2));
   switch (split.rows.chunks) {
-    case 1: return with(&backward_split_kernel<kType, kVec, 1, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    case 2: return with(&backward_split_kernel<kType, kVec, 2, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    default: return with(&backward_split_kernel<kType, kVec, 4, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    case 3: return with(&backward_split_kernel<kType, 3, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    default: return with(&backward_split_kernel<kType, 4, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
   }
 }
 
-template <Type kType, Type kVec, bool kLayer>
+template <Type kType, bool kLayer>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
@@ -53,37 +54,36 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                   where, call, shape);
   };
   if (call.n <= spec::kNarrow) {
+    constexpr int kRows = kType == Type::f32 ? 1 : 2;
     switch (strips.chunks) {
-      case 1: return with(&backward_strips_kernel<kType, kVec, 1, 1, kLayer, Spread::kNarrow>);
-      case 2: return with(&backward_strips_kernel<kType, kVec, 2, 1, kLayer, Spread::kNarrow>);
-      default: return with(&backward_strips_kernel<kType, kVec, 4, 1, kLayer, Spread::kNarrow>);
+      case 1: return with(&backward_strips_kernel<kType, 1, kRows, kLayer, Spread::kNarrow>);
+      case 2: return with(&backward_strips_kernel<kType, 2, kRows, kLayer, Spread::kNarrow>);
+      case 3: return with(&backward_strips_kernel<kType, 3, kRows, kLayer, Spread::kNarrow>);
+      default: return with(&backward_strips_kernel<kType, 4, kRows, kLayer, Spread::kNarrow>);
     }
   }
   if (strips.cluster == 1) {
     switch (strips.rows_per_tile) {
-      case 1: return with(&backward_strips_kernel<kType, kVec, 1, 1, kLayer, Spread::kBlock>);
-      case 2: return with(&backward_strips_kernel<kType, kVec, 1, 2, kLayer, Spread::kBlock>);
-      default: return with(&backward_strips_kernel<kType, kVec, 1, 4, kLayer, Spread::kBlock>);
+      case 1: return with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kBlock>);
+      case 2: return with(&backward_strips_kernel<kType, 1, 2, kLayer, Spread::kBlock>);
+      default: return with(&backward_strips_kernel<kType, 1, 4, kLayer, Spread::kBlock>);
     }
   }
-  if (strips.chunks == 2) return with(&backward_strips_kernel<kType, kVec, 2, 1, kLayer, Spread::kCluster>);
-  return strips.rows_per_tile == 1 ? with(&backward_strips_kernel<kType, kVec, 1, 1, kLayer, Spread::kCluster>)
-                                   : with(&backward_strips_kernel<kType, kVec, 1, 2, kLayer, Spread::kCluster>);
-}
-
-template <Type kType, Type kVec, bool kLayer>
-const char* launch_whole(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
-                         void* counters) {
-  return plan.strips.fits ? launch_strips<kType, kVec, kLayer>(call, where, plan, data, counters)
-                          : launch_split<kType, kVec, kLayer, true>(call, where, plan, counters);
+  switch (strips.chunks) {
+    case 1:
+      return strips.rows_per_tile == 1 ? with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kCluster>)
+                                       : with(&backward_strips_kernel<kType, 1, 2, kLayer, Spread::kCluster>);
+    case 2: return with(&backward_strips_kernel<kType, 2, 1, kLayer, Spread::kCluster>);
+    default: return with(&backward_strips_kernel<kType, 3, 1, kLayer, Spread::kCluster>);
+  }
 }
 
 template <Type kType, bool kLayer>
 const char* launch_backward_op(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                                void* counters) {
-  if (!whole_chunks(call)) return launch_split<kType, Type::f32, kLayer, false>(call, where, plan, counters);
-  if (vectors(call) == Type::f32) return launch_whole<kType, Type::f32, kLayer>(call, where, plan, data, counters);
-  return launch_whole<kType, kType, kLayer>(call, where, plan, data, counters);
+  if (plan.strips.fits) return launch_strips<kType, kLayer>(call, where, plan, data, counters);
+  return whole_chunks(call) ? launch_split<kType, kLayer, true>(call, where, plan, counters)
+                            : launch_split<kType, kLayer, false>(call, where, plan, counters);
 }
 
 template <Type kType>

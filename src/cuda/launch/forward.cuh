@@ -18,7 +18,7 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
                 call, cached);
 }
 
-template <Type kType, Type kVec, bool kLayer, bool kAdd, bool kWhole>
+template <Type kType, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const RowPlan& plan) {
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
@@ -29,19 +29,19 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
                   where, call, plan.shape);
   };
   switch (plan.chunks) {
-    case 1: return with(&forward_kernel<kType, kVec, 1, kLayer, kAdd, kWhole>);
-    case 2: return with(&forward_kernel<kType, kVec, 2, kLayer, kAdd, kWhole>);
-    default: return with(&forward_kernel<kType, kVec, 4, kLayer, kAdd, kWhole>);
+    case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole>);
+    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole>);
+    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole>);
+    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole>);
   }
 }
 
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const RowPlan plan = plan_forward(call.m, call.n, !kLayer && !kAdd && kType != Type::f32, device);
+  const RowPlan plan = plan_forward(call.m, call.n, kType == Type::f32, !kLayer && !kAdd && kType != Type::f32, device);
   if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
-  if (!whole_chunks(call)) return launch_forward_rows<kType, Type::f32, kLayer, kAdd, false>(call, where, plan);
-  if (vectors(call) == Type::f32) return launch_forward_rows<kType, Type::f32, kLayer, kAdd, true>(call, where, plan);
-  return launch_forward_rows<kType, kType, kLayer, kAdd, true>(call, where, plan);
+  return whole_chunks(call) ? launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan)
+                            : launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);
 }
 
 template <Type kType>

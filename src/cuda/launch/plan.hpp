@@ -21,12 +21,8 @@ spec::Type matrices(const spec::ForwardCall& call);
 spec::Type matrices(const spec::BackwardCall& call);
 
 // Whether the kernels of whole chunks serve the call: every row and vector starts at a multiple of 16 bytes and has a
-// multiple of eight elements, there are fewer than 2^31 rows, and weight and bias are of the matrices' type or FP32.
+// multiple of eight elements, and there are fewer than 2^31 rows.
 bool whole_chunks(const spec::ForwardCall& call);
 bool whole_chunks(const spec::BackwardCall& call);
-
-// The type of weight and bias; that of the matrices where there is none.
-spec::Type vectors(const spec::ForwardCall& call);
-spec::Type vectors(const spec::BackwardCall& call);
 
 }  // namespace truenorm::cuda

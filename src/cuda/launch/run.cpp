@@ -48,15 +48,8 @@ Type matrices(const spec::BackwardCall& call) {
   return call.dy.present ? common(type, call.s) : type;
 }
 
-Type vectors(const spec::ForwardCall& call) {
-  return call.weight.present ? call.weight.type : call.bias.present ? call.bias.type : matrices(call);
-}
-Type vectors(const spec::BackwardCall& call) { return call.weight.present ? call.weight.type : matrices(call); }
-
 bool whole_chunks(const spec::ForwardCall& call) {
   if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight) || !aligned(call.bias)) return false;
-  if (call.weight.present && call.bias.present && call.weight.type != call.bias.type) return false;
-  if (vectors(call) != matrices(call) && vectors(call) != Type::f32) return false;
   for (const Rows* t : {&call.x, &call.residual, &call.y, &call.s}) {
     if (!aligned(*t, call.m)) return false;
   }
@@ -65,7 +58,6 @@ bool whole_chunks(const spec::ForwardCall& call) {
 
 bool whole_chunks(const spec::BackwardCall& call) {
   if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight)) return false;
-  if (vectors(call) != matrices(call) && vectors(call) != Type::f32) return false;
   for (const Rows* t : {&call.dy, &call.ds, &call.s, &call.dx, &call.dresidual}) {
     if (!aligned(*t, call.m)) return false;
   }
@@ -82,7 +74,7 @@ BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device)
     for (const Rows* t : {&call.dy, &call.s, &call.ds}) {
       if (t->present) bytes += static_cast<int>(spec::size_of(t->type));
     }
-    plan.strips = plan_strips(call.m, call.n, bytes, device);
+    plan.strips = plan_strips(call.m, call.n, bytes, matrices(call) == Type::f32, device);
   }
   if (plan.strips.fits) {
     if (columns) {

@@ -29,28 +29,31 @@ struct RowPlan {
 };
 
 // The most threads that a kernel with this many chunks in a thread is launched with: it leaves each the registers that
-// it needs.
-// `lean`: a thread keeps no bias, no residual and nothing in FP32.
+// it needs. `lean`: a thread keeps no bias, no residual and nothing in FP32.
 constexpr int most_threads(int chunks, bool lean) {
-  return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : lean ? 576 : 384;
+  return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : chunks == 3 ? (lean ? 768 : 512) : lean ? 576 : 384;
 }
 
-// As few chunks in a thread as `least`, or, where more are needed for the row to fit, up to `most`; powers of two.
-constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int least, int most, int threads, bool lean,
-                            const Device& device) {
+// `wanted` chunks in a thread, 1 to 4, and as many more as the row's length needs; fewer where they fill its warps as well.
+constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int threads, bool lean, const Device& device) {
   constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   RowPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const auto warps_with = [&](int chunks) { return (blocks + chunks - 1) / chunks; };
-  plan.chunks = least;
-  while (plan.chunks < most && warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks, lean))) {
-    plan.chunks *= 2;
-  }
-  if (warps_with(plan.chunks) * 32 > std::min(threads, most_threads(plan.chunks, lean))) {
+  const auto fits = [&](int chunks) {
+    return warps_with(chunks) * 32 <= std::min(threads, most_threads(chunks, lean));
+  };
+  plan.chunks = wanted;
+  while (plan.chunks < 4 && !fits(plan.chunks)) ++plan.chunks;
+  if (!fits(plan.chunks)) {
     plan.wide = true;
     return plan;
   }
-  while (plan.chunks > 1 && plan.chunks / 2 >= blocks) plan.chunks /= 2;
+  for (int fewer = plan.chunks - 1; fewer >= 1 && fits(fewer); --fewer) {
+    if (warps_with(fewer) == warps_with(plan.chunks)) plan.chunks = fewer;
+  }
+  // Three divide what four do not.
+  if (plan.chunks == 4 && blocks % 4 != 0 && blocks % 3 == 0 && fits(3)) plan.chunks = 3;
   plan.shape.warps = static_cast<int>(warps_with(plan.chunks));
   if (blocks == 1) {
     while (plan.shape.log_lanes > 0 && (8 << plan.shape.log_lanes) / 2 >= n) --plan.shape.log_lanes;
@@ -64,11 +67,10 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int least, int most,
   return plan;
 }
 
-// Many rows: many chunks in a thread, so that what is done once a row is done by few warps. Few rows: as many threads as
-// can be.
-constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool lean, const Device& device) {
+// Many chunks in a thread: what is done once a row is then done by few warps.
+constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool lean, const Device& device) {
   const bool few = m <= 2 * device.multiprocessors;
-  return plan_rows(m, n, few ? 1 : lean ? 4 : 2, 4, 1024, lean, device);
+  return plan_rows(m, n, few || single ? 2 : 4, 1024, lean, device);
 }
 
 }  // namespace truenorm::cuda

@@ -20,7 +20,7 @@ struct SplitPlan {
 
 constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, bool columns, const Device& device) {
   SplitPlan plan;
-  plan.rows = plan_rows(m, n, 1, 4, kSplitThreads, true, device);
+  plan.rows = plan_rows(m, n, 2, kSplitThreads, true, device);
   plan.threads = plan.rows.wide ? kSplitThreads : plan.rows.threads;
   if (columns) {
     // Columns want a power of two of warps, and many: a pair of strips for each lane beside the slab's.

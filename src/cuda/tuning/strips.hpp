@@ -27,7 +27,9 @@ struct StripsPlan {
 };
 
 inline constexpr int kMaxStages = 8;
-inline constexpr int kStripsMostThreads = 640;
+
+// The most threads of a thread block with this many chunks in a thread: it leaves each the registers that it needs.
+constexpr int strips_threads(int chunks) { return chunks <= 2 ? 512 : chunks == 3 ? 384 : 256; }
 
 // Shared memory before the ring: barriers, and the sums of three tiles.
 inline constexpr int kTileSums = 256;  // floats a tile: rows * sums * blocks of a row
@@ -38,41 +40,41 @@ constexpr std::size_t strips_fixed_bytes() {
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
 constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m >= 256 && m * n >= (1 << 18); }
 
-// `element_bytes`: of one element of each matrix that is read, added up.
-constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, int element_bytes, const Device& device) {
+// `element_bytes`: of one element of each matrix that is read, added up; `single`: they are kept as FP32.
+constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, int element_bytes, bool single, const Device& device) {
   StripsPlan plan;
   if (device.major < 9 || n % 8 != 0) return plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const std::int64_t strips = spec::strips(n);
   if (n <= spec::kNarrow) {
     plan.strips = static_cast<int>(strips / spec::kBlocksOfStrips);
-    plan.chunks = blocks <= 1 ? 1 : blocks <= 2 ? 2 : 4;
+    plan.chunks = static_cast<int>(blocks);
     if (blocks == 1) {
       while (plan.log_lanes > 0 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
     }
-    plan.warps = (plan.strips << plan.log_lanes) / 32;
+    plan.warps = std::max(1, (plan.strips << plan.log_lanes) / 32);
     plan.columns = n;
+    plan.rows_per_tile = single ? 1 : 2;
   } else {
     plan.cluster = n > spec::kWide ? 2 : 1;
     const std::int64_t own = (blocks + plan.cluster - 1) / plan.cluster;
-    plan.chunks = own <= 16 ? 1 : 2;
+    plan.chunks = own <= 16 ? 1 : own <= 32 ? 2 : 3;
     plan.warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);
     plan.columns = std::int64_t{plan.warps} * plan.chunks * spec::kBlock;
-    if (plan.warps * 32 > kStripsMostThreads) return plan;
-    plan.rows_per_tile = plan.chunks > 1 ? 1 : plan.warps <= 8 ? 4 : 2;
+    plan.rows_per_tile = plan.chunks > 1 ? 1 : plan.warps <= 8 && plan.cluster == 1 ? 4 : 2;
   }
+  if (plan.threads() > strips_threads(plan.chunks)) return plan;
   plan.groups = (std::min(m, strips) + plan.strips - 1) / plan.strips;
-  const std::size_t tile = static_cast<std::size_t>(plan.columns * plan.strips * plan.rows_per_tile * element_bytes);
   const std::size_t room = device.shared_bytes - strips_fixed_bytes();
-  plan.stages = static_cast<int>(std::min<std::size_t>(4, room / tile));
-  while (plan.stages < 3 && plan.rows_per_tile > 1) {
-    plan.rows_per_tile /= 2;
-    plan.stages = static_cast<int>(std::min<std::size_t>(4, room / (tile / 2)));
-  }
+  const auto tile = [&] {
+    return static_cast<std::size_t>(plan.columns * plan.strips * plan.rows_per_tile * element_bytes);
+  };
   // Wide rows need three: one being used, one whose gradients are being made, one under way.
-  plan.fits = plan.stages >= (plan.strips > 1 ? 2 : 3);
-  const std::size_t rows = static_cast<std::size_t>(plan.strips * plan.rows_per_tile);
-  plan.ring_bytes = static_cast<std::size_t>(plan.columns) * rows * static_cast<std::size_t>(element_bytes * plan.stages);
+  const std::size_t least = n <= spec::kNarrow ? 2 : 3;
+  while (n > spec::kNarrow && room / tile() < least && plan.rows_per_tile > 1) plan.rows_per_tile /= 2;
+  plan.stages = static_cast<int>(std::min<std::size_t>(4, room / tile()));
+  plan.fits = room / tile() >= least;
+  plan.ring_bytes = tile() * static_cast<std::size_t>(plan.stages);
   return plan;
 }
 
