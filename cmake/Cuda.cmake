@@ -1,16 +1,31 @@
 # Decides TRUENORM_HAS_CUDA, and enables the language.
+#   ON    machine code for each kind of GPU since the A100, and PTX for what comes later: minutes to build
+#   AUTO  where nvcc and a GPU are found, for that GPU alone; else without
+#   OFF   without
+# CMAKE_CUDA_ARCHITECTURES, where it is given, is obeyed in any case.
 set(TRUENORM_HAS_CUDA OFF)
-if(NOT TRUENORM_CUDA STREQUAL "OFF")
-  include(CheckLanguage)
-  find_program(TRUENORM_NVCC nvcc HINTS ENV CUDACXX PATHS /usr/local/cuda/bin)
-  if(TRUENORM_NVCC AND NOT CMAKE_CUDA_COMPILER)
-    set(CMAKE_CUDA_COMPILER ${TRUENORM_NVCC})
+set(wanted ${TRUENORM_CUDA})
+if(wanted STREQUAL "AUTO")
+  file(GLOB gpus /dev/nvidia[0-9]*)
+  if(NOT gpus)
+    set(wanted OFF)
   endif()
-  # nvcc takes g++ as its host compiler, whatever compiles the rest.
+endif()
+if(wanted)
+  if(NOT CMAKE_CUDA_COMPILER)
+    find_program(TRUENORM_NVCC nvcc HINTS ENV CUDACXX PATHS /usr/local/cuda/bin)
+    if(TRUENORM_NVCC)
+      set(CMAKE_CUDA_COMPILER ${TRUENORM_NVCC})
+    endif()
+  endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    # Machine code for each, and PTX of the last for what comes later.
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120 CACHE STRING "CUDA architectures")
+    if(wanted STREQUAL "AUTO")
+      set(CMAKE_CUDA_ARCHITECTURES native)
+    else()
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
+    endif()
   endif()
+  include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)

@@ -139,10 +139,19 @@ TEST_F(Validation, StructSizes) {
 }
 
 TEST_F(Validation, Device) {
-  if (tn_has_backend(TN_CUDA) == 0) {
-    exec.device = TN_CUDA;
-    expect_refused(f, "device: got cuda; needs cpu, since this build has no CUDA backend", TN_NO_DEVICE);
-    expect_refused(b, "device: got cuda; needs cpu, since this build has no CUDA backend", TN_NO_DEVICE);
+  exec.device = TN_CUDA;
+  if (const int count = tn_device_count(TN_CUDA); count == 0) {
+    const std::string why =
+        tn_has_backend(TN_CUDA) == 0 ? "this build has no CUDA backend" : "no CUDA device can be used";
+    expect_refused(f, "device: got cuda; needs cpu, since " + why, TN_NO_DEVICE);
+    expect_refused(b, "device: got cuda; needs cpu, since " + why, TN_NO_DEVICE);
+  } else {
+    exec.device_index = count;
+    const std::string needs = "; needs 0 to " + std::to_string(count - 1);
+    expect_refused(f, "device_index: got " + std::to_string(count) + needs, TN_NO_DEVICE);
+    exec.device_index = -1;
+    expect_refused(b, "device_index: got -1" + needs, TN_NO_DEVICE);
+    exec.device_index = 0;
   }
   exec.device = 7;
   expect_refused(f, "device: got 7; needs TN_CPU (0) or TN_CUDA (1)");

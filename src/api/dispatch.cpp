@@ -42,6 +42,14 @@ tn_status backward_scratch(const spec::BackwardCall& call, const tn_exec& where,
   return TN_OK;
 }
 
+// CUDA kernels count a row's elements in 32 bits.
+tn_status check_width(const tn_exec& where, std::int64_t n, tn_error* error) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  if (where.device != TN_CUDA || n <= kMost) return TN_OK;
+  return api::fail(error, TN_UNSUPPORTED, "hidden size: got %lld; needs at most %lld on a CUDA device",
+                   static_cast<long long>(n), static_cast<long long>(kMost));
+}
+
 tn_status check_room(const char* what, const void* data, std::size_t size, std::size_t needed, tn_error* error) {
   if (needed == 0) return TN_OK;
   if (data == nullptr) {
@@ -80,6 +88,7 @@ tn_status tn_forward_workspace(const tn_exec* exec, const tn_forward_args* args,
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
   spec::ForwardCall call;
   if (const tn_status s = api::check_forward(args, false, call, error); s != TN_OK) return s;
+  if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   return report({}, out, error);
 }
 
@@ -89,6 +98,7 @@ tn_status tn_backward_workspace(const tn_exec* exec, const tn_backward_args* arg
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
   spec::BackwardCall call;
   if (const tn_status s = api::check_backward(args, false, call, error); s != TN_OK) return s;
+  if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   cuda::Scratch needed;
   if (const tn_status s = backward_scratch(call, where, needed, error); s != TN_OK) return s;
   return report(needed, out, error);
@@ -99,6 +109,7 @@ tn_status tn_forward(const tn_exec* exec, const tn_forward_args* args, const tn_
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
   spec::ForwardCall call;
   if (const tn_status s = api::check_forward(args, true, call, error); s != TN_OK) return s;
+  if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   if (where.device == TN_CUDA) {
     return launched(where, cuda::run_forward(call, {where.device_index, where.stream}), error);
   }
@@ -112,6 +123,7 @@ tn_status tn_backward(const tn_exec* exec, const tn_backward_args* args, const t
   if (const tn_status s = api::check_exec(exec, where, error); s != TN_OK) return s;
   spec::BackwardCall call;
   if (const tn_status s = api::check_backward(args, true, call, error); s != TN_OK) return s;
+  if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   cuda::Scratch needed;
   if (const tn_status s = backward_scratch(call, where, needed, error); s != TN_OK) return s;
   if (const tn_status s = check_workspace(workspace, needed, error); s != TN_OK) return s;

@@ -119,7 +119,9 @@ tn_workspace DeviceWorkspace::needed(const tn_backward_args& args) {
 
 // Both at odd addresses: any will do.
 DeviceWorkspace::DeviceWorkspace(const tn_backward_args& args)
-    : workspace_(needed(args)), data_(workspace_.size + 2 * kMargin), counters_(workspace_.counters_size + 2 * kMargin) {
+    : workspace_(needed(args)),
+      data_(workspace_.size + 2 * kMargin),
+      counters_(workspace_.counters_size + 2 * kMargin) {
   data_.fill(kCanary);
   counters_.fill(kCanary);
   workspace_.data = data_.data() + kMargin + 3;

@@ -12,8 +12,8 @@
 namespace truenorm::test {
 
 // Skips the test, aloud, where there is no device.
-#define TN_NEEDS_CUDA()                                                                        \
-  do {                                                                                         \
+#define TN_NEEDS_CUDA()                                                                       \
+  do {                                                                                        \
     if (tn_device_count(TN_CUDA) == 0) GTEST_SKIP() << "no CUDA device: nothing was checked"; \
   } while (false)
 

@@ -44,7 +44,8 @@ class Arena {
   void arm();
   testing::AssertionResult intact();
 
-  // All memory of a tensor or of bytes(), canaries included, from where `visit` may copy it and to where it may copy back.
+  // All memory of a tensor or of bytes(), canaries included, from where `visit` may copy it and to where it may copy
+  // back.
   template <class Visit>
   void for_each_buffer(const Visit& visit) {
     for (Buffer& b : buffers_) visit(b.memory.data(), b.memory.size());

@@ -1,4 +1,5 @@
-// Bulk copies from global to shared memory that arrive at a barrier, and clusters of thread blocks: PTX of sm_90 and later.
+// Bulk copies from global to shared memory that arrive at a barrier, and clusters of thread blocks: PTX of sm_90 and
+// later.
 #pragma once
 
 #include <cuda_runtime.h>

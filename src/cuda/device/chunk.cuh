@@ -1,7 +1,8 @@
 // Eight neighbouring elements of a row, the unit of a thread's work: how they are loaded, kept and stored.
 //
-// A kernel is compiled for matrices of one 16-bit type, which it keeps packed, or for FP32, which it keeps as floats and
-// which stands for every mixture: there each operand's type is a run-time value, the same for all threads of a launch.
+// A kernel is compiled for matrices of one 16-bit type, which it keeps packed, or for FP32, which it keeps as floats
+// and which stands for every mixture: there each operand's type is a run-time value, the same for all threads of a
+// launch.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -5,8 +5,8 @@
 
 namespace truenorm::cuda {
 
-// A warp's lanes are 32 / side rows of `side` (a power of two) lanes side by side, each with V neighbouring columns. The
-// tree over the rows; lanes swap halves of what they hold. The sums, side * V of them, are left in `out`.
+// A warp's lanes are 32 / side rows of `side` (a power of two) lanes side by side, each with V neighbouring columns.
+// The tree over the rows; lanes swap halves of what they hold. The sums, side * V of them, are left in `out`.
 template <int V>
 __device__ __forceinline__ void tree_over_lanes(float (&s)[V], int side, float* out) {
   const int lane = threadIdx.x & 31, column = lane & (side - 1), row = lane / side;

@@ -109,8 +109,8 @@ struct RowPlace {
 };
 
 // V sums of a row at once, each over C blocks a warp (those from C on are +0), the same in every thread of the row.
-// `shared` has V * C * warps floats where a row has more than one warp, and is used once. All threads of the thread block
-// must call.
+// `shared` has V * C * warps floats where a row has more than one warp, and is used once. All threads of the thread
+// block must call.
 template <int V, int C>
 __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][padded(C)], float* shared, float (&out)[V]) {
 #pragma unroll

@@ -8,7 +8,7 @@ namespace truenorm::cuda {
 inline constexpr int kWideThreads = 512;
 inline constexpr int kWideWarps = kWideThreads / 32;
 inline constexpr int kTile = kWideThreads * kChunk;  // columns: a block of 256 for each warp
-inline constexpr int kTilesPerSegment = 64;                               // 1024 blocks: a complete tree of their own
+inline constexpr int kTilesPerSegment = 64;          // 1024 blocks: a complete tree of their own
 
 // V row sums. For each tile in order: add(); after the last: finish(). All threads of the thread block call alike.
 template <int V>

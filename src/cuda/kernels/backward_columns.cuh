@@ -4,8 +4,8 @@
 #pragma once
 
 #include "cuda/device/column_trees.cuh"
-#include "cuda/kernels/backward_rows.cuh"
 #include "cuda/device/weights.cuh"
+#include "cuda/kernels/backward_rows.cuh"
 #include "spec/norm.hpp"
 #include "spec/order.hpp"
 

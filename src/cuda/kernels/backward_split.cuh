@@ -78,7 +78,7 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
     use(column, g[0], v[0], w);
   };
   for (int tile = 0; tile < tiles; ++tile) {
-    visit(tile, [&](int, const Chunk<kType>& g, const Chunk<kType>& v, const float (&w)[kChunk]) {
+    visit(tile, [&](int, const Chunk<kType>& g, const Chunk<kType>& v, const float(&w)[kChunk]) {
       float part[kSums];
       sum_terms<kType, kLayer>(g, v, w, of.mean, part[0], part[kSums - 1]);
       sums.add(part);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
   sums.finish(total);
   finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(n), of);
   for (int tile = 0; tile < tiles; ++tile) {
-    visit(tile, [&](int column, const Chunk<kType>& g, const Chunk<kType>& v, const float (&w)[kChunk]) {
+    visit(tile, [&](int column, const Chunk<kType>& g, const Chunk<kType>& v, const float(&w)[kChunk]) {
       float d[kChunk], dx[kChunk];
       ds_values<kType, false>(p, ds, n, column, d);
       gradient_values<kType, kLayer>(g, v, w, of, d, dx);

@@ -167,8 +167,7 @@ class Strips {
     const int left = m - row;
     return left <= 0 ? 0 : left < shape.strips ? left : shape.strips;
   }
-  __device__ __forceinline__ void fill_matrix(const Rows& t, int row_bytes, int first_row, std::byte* to,
-                                              int stage) {
+  __device__ __forceinline__ void fill_matrix(const Rows& t, int row_bytes, int first_row, std::byte* to, int stage) {
     const int lane = threadIdx.x & 31;
     const int size = bytes_each<kType>(t.type);
     const unsigned int bytes = own * size;
@@ -203,10 +202,11 @@ class Strips {
   }
 
   // Chunk c of row b of a matrix in a tile; past the row's end it is zeros. Wide rows have zeros there (clear_ring).
-  __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int b, int c) const {
+  __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int b,
+                                                int c) const {
     if (kNarrow && first + c * step >= own) return {};
-    return load_whole<kType>(t.type, tile + (b * shape.strips + slot) * row_bytes +
-                                         (first + c * step) * bytes_each<kType>(t.type));
+    return load_whole<kType>(
+        t.type, tile + (b * shape.strips + slot) * row_bytes + (first + c * step) * bytes_each<kType>(t.type));
   }
 
   // A chunk's terms of the sums of row b, and its share of the weight gradients.
@@ -498,9 +498,9 @@ class Strips {
   int begin, own;  // this thread block's columns
   int slot, first, step;
   int dy_bytes, s_bytes, ds_bytes, tile_bytes;
-  int base = 0;  // the group's first strip, and row
-  Turn stage, summing;    // of the tile at hand
-  int turn = 0;           // the warp that fills the ring next
+  int base = 0;         // the group's first strip, and row
+  Turn stage, summing;  // of the tile at hand
+  int turn = 0;         // the warp that fills the ring next
   int each = 1, sum_place = 0;
   float dweight[C][kChunk], dbias[C][kChunk];
 };

@@ -29,7 +29,8 @@ __device__ __forceinline__ void tree_of_rows(const float* partials, std::int64_t
 }
 
 // out[column] = the tree over partials[0..count)[column], rounded, for this thread block's columns. Rows of `partials`
-// are `stride` floats, a multiple of eight; `count` is at most 128. `shared`: 16 * 8 * (warps of the thread block) bytes.
+// are `stride` floats, a multiple of eight; `count` is at most 128. `shared`: 16 * 8 * (warps of the thread block)
+// bytes.
 __device__ __forceinline__ void final_sum(const spec::Vec& out, const float* partials, std::int64_t stride, int count,
                                           int n, float* shared) {
   constexpr int kRowsInWarp = 16;  // two lanes side by side

@@ -16,8 +16,7 @@ constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
 // The row's statistics from s. `shared`: row_shared_bytes for three sums.
 template <Type kType, int C, bool kLayer>
 __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace& at, int n,
-                                               const Chunk<kType> (&s)[C], float* shared, float& mean,
-                                               float& rstd) {
+                                               const Chunk<kType> (&s)[C], float* shared, float& mean, float& rstd) {
   const auto n_float = static_cast<float>(p.n);
   float sums[1][padded(C)] = {}, total[1];
 #pragma unroll

@@ -11,8 +11,9 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  const SplitShape shape{split.rows.shape, split.row_blocks,  split.slabs,
-                         split.chunks,     split.slabs_first, plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  const SplitShape shape{split.rows.shape,  split.row_blocks,
+                         split.slabs,       split.chunks,
+                         split.slabs_first, plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
   const auto with = [&](auto kernel, std::size_t row_bytes) {
     const std::size_t bytes =
         std::max(split.slabs == 0 ? 0 : columns_shared_bytes(split.threads, split.chunks), row_bytes);

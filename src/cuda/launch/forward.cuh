@@ -14,8 +14,8 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
   const std::size_t tile_bytes = kWideThreads * sizeof(Chunk<kType>), sums = wide_shared_bytes(2);
   const int cached = static_cast<int>(std::min(tiles, (device.shared_bytes - sums) / tile_bytes));
   const std::size_t bytes = sums + static_cast<std::size_t>(cached) * tile_bytes;
-  return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes}, where,
-                call, cached);
+  return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes},
+                where, call, cached);
 }
 
 template <Type kType, bool kLayer, bool kAdd, bool kWhole>

@@ -62,8 +62,7 @@ const char* resident_blocks(const Launch& what, int device, cudaLaunchConfig_t c
     blocks = std::int64_t{clusters} * what.cluster;
   } else {
     int each = 0;
-    const auto e =
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, what.kernel, what.threads, what.shared_bytes);
+    const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, what.kernel, what.threads, what.shared_bytes);
     if (e != cudaSuccess) return sentence(e);
     const char* error = nullptr;
     const Device* const d = device_of(device, error);

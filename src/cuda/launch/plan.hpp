@@ -8,7 +8,7 @@
 namespace truenorm::cuda {
 
 struct BackwardPlan {
-  StripsPlan strips;     // where it fits the call, else:
+  StripsPlan strips;  // where it fits the call, else:
   SplitPlan split;
   bool ordered = false;  // dx is written over an input that the weight gradients read: these come first
   Scratch scratch;

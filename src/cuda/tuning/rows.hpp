@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cuda/tuning/device.hpp"
 #include "spec/order.hpp"
 #include "spec/types.hpp"
-#include "cuda/tuning/device.hpp"
 
 namespace truenorm::cuda {
 
@@ -34,7 +34,8 @@ constexpr int most_threads(int chunks, bool lean) {
   return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : chunks == 3 ? (lean ? 768 : 512) : lean ? 576 : 384;
 }
 
-// `wanted` chunks in a thread, 1 to 4, and as many more as the row's length needs; fewer where they fill its warps as well.
+// `wanted` chunks in a thread, 1 to 4, and as many more as the row's length needs; fewer where they fill its warps as
+// well.
 constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int threads, bool lean, const Device& device) {
   constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   RowPlan plan;

@@ -36,7 +36,8 @@ constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, bool c
       plan.rows.threads = threads;
     }
   }
-  if (rows) plan.row_blocks = plan.rows.wide ? m : (m + plan.rows.shape.rows_per_cta - 1) / plan.rows.shape.rows_per_cta;
+  if (rows)
+    plan.row_blocks = plan.rows.wide ? m : (m + plan.rows.shape.rows_per_cta - 1) / plan.rows.shape.rows_per_cta;
   return plan;
 }
 
