@@ -124,7 +124,8 @@ TEST(Overlap, StridesNearTheLimitOfTheirType) {
       const Extent a{memory, 2, 2, outer, inner, 256};
       for (const std::int64_t distance : {std::int64_t{0}, inner, outer, outer + inner - 1, outer + inner + 255}) {
         Extent b = a;
-        b.data = reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(memory) + distance);
+        b.data = reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(memory) +
+                                               static_cast<std::uintptr_t>(distance));
         EXPECT_TRUE(api::overlap(a, b));
       }
     }

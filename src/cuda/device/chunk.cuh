@@ -174,20 +174,25 @@ __device__ __forceinline__ void load_chunks(Type type, const std::byte* row, int
   }
 }
 
+// Eight values rounded to the type and stored at `to`, which is aligned to 16 bytes.
+template <Type kType>
+__device__ __forceinline__ void store_whole(Type type, std::byte* to, const float (&v)[kChunk]) {
+  if (kType != Type::f32) {
+    *reinterpret_cast<uint4*>(to) = narrow8(kType, v);
+  } else if (type != Type::f32) {
+    *reinterpret_cast<uint4*>(to) = narrow8(type, v);
+  } else {
+    auto* const p = reinterpret_cast<float4*>(to);
+    p[0] = make_float4(v[0], v[1], v[2], v[3]);
+    p[1] = make_float4(v[4], v[5], v[6], v[7]);
+  }
+}
+
 // Values rounded to the type and stored; elements at or past n are not.
 template <Type kType, bool kWhole>
 __device__ __forceinline__ void store_chunk(Type type, std::byte* row, int n, int first, const float (&v)[kChunk]) {
   if (kWhole ? first < n : first + kChunk <= n && aligned16(row)) {
-    std::byte* const to = row + std::int64_t{first} * bytes_each<kType>(type);
-    if (kType != Type::f32) {
-      *reinterpret_cast<uint4*>(to) = narrow8(kType, v);
-    } else if (type != Type::f32) {
-      *reinterpret_cast<uint4*>(to) = narrow8(type, v);
-    } else {
-      auto* const p = reinterpret_cast<float4*>(to);
-      p[0] = make_float4(v[0], v[1], v[2], v[3]);
-      p[1] = make_float4(v[4], v[5], v[6], v[7]);
-    }
+    store_whole<kType>(type, row + std::int64_t{first} * bytes_each<kType>(type), v);
   } else if constexpr (!kWhole) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {

@@ -87,7 +87,7 @@ __device__ __forceinline__ float tree_of_shared(const float* values, int count) 
 }
 
 // The next power of two: a tree's width over C values.
-constexpr int padded(int c) { return c == 3 ? 4 : c; }
+constexpr int padded(int c) { return c <= 2 ? c : c <= 4 ? 4 : 8; }
 
 // Where a thread stands: a thread block has one row of several warps, or several rows of 2^log_lanes lanes each. Its
 // chunks lie `step` columns apart.
@@ -113,24 +113,40 @@ struct RowPlace {
 // block must call.
 template <int V, int C>
 __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][padded(C)], float* shared, float (&out)[V]) {
-#pragma unroll
-  for (int v = 0; v < V; ++v) lane_trees<padded(C)>(s[v], C > 1 ? 32 : at.lanes);
-  if (at.warps == 1) {  // C is 1, or a row has all lanes: lane l holds block l mod C
+  constexpr int P = padded(C);
+  const int lane = threadIdx.x & 31;
+  if constexpr (C == 1) {  // a row may have few lanes
 #pragma unroll
     for (int v = 0; v < V; ++v) {
+      lane_trees<1>(s[v], at.lanes);
       out[v] = s[v][0];
+    }
+    if (at.warps > 1) {
+      if (lane == 0 && at.warp < at.warps) {
 #pragma unroll
-      for (int step = 1; step <= padded(C) / 2; step *= 2) out[v] = Scalar::add(out[v], from_lane_xor(out[v], step));
+        for (int v = 0; v < V; ++v) shared[v * at.warps + at.warp] = out[v];
+      }
+      __syncthreads();
+#pragma unroll
+      for (int v = 0; v < V; ++v) out[v] = tree_of_shared<1>(shared + v * at.warps, at.warps);
     }
   } else {
-    const int lane = threadIdx.x & 31, blocks = at.warps * C;
-    if (lane < C && at.warp < at.warps) {
+    float all[V * P];
 #pragma unroll
-      for (int v = 0; v < V; ++v) shared[v * blocks + lane * at.warps + at.warp] = s[v][0];
+    for (int i = 0; i < V * P; ++i) all[i] = s[i / P][i % P];
+    lane_trees<V * P>(all, 32);  // lane l: block l mod P of sum l / P
+    if (at.warps == 1) {
+#pragma unroll
+      for (int step = 1; step < P; step *= 2) all[0] = Scalar::add(all[0], from_lane_xor(all[0], step));
+#pragma unroll
+      for (int v = 0; v < V; ++v) out[v] = V == 1 ? all[0] : __shfl_sync(kAllLanes, all[0], v * P);
+    } else {
+      const int blocks = at.warps * C, v = lane / P, c = lane % P;
+      if (lane < V * P && c < C && at.warp < at.warps) shared[v * blocks + c * at.warps + at.warp] = all[0];
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < V; ++i) out[i] = tree_of_shared<P>(shared + i * blocks, blocks);
     }
-    __syncthreads();
-#pragma unroll
-    for (int v = 0; v < V; ++v) out[v] = tree_of_shared<padded(C)>(shared + v * blocks, blocks);
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);

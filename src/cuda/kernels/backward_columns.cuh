@@ -11,30 +11,6 @@
 
 namespace truenorm::cuda {
 
-// One row's terms, added to its strip's sums: of dy, s - mean and their product.
-template <Type kType, bool kLayer>
-__device__ __forceinline__ void add_row(const spec::BackwardCall& p, const float (&g)[kChunk], const float (&d)[kChunk],
-                                        const float (&t)[kChunk], float rstd, float (&dweight)[kChunk],
-                                        float (&dbias)[kChunk]) {
-  if (p.dweight.present) {
-    if (!kLayer && p.round_xhat) {
-      float xhat[kChunk];
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) xhat[i] = Elements::normalised(d[i], rstd);
-      round8(p.xhat_type, xhat);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat[i]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight(dweight[i], t[i], rstd);
-    }
-  }
-  if (p.dbias.present) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
-  }
-}
-
 // spec::TreeSum over groups of strips, its levels `stride` floats apart in shared memory.
 class GroupTree {
  public:

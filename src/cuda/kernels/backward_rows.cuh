@@ -27,6 +27,30 @@ __device__ __forceinline__ void products(const Chunk<kType>& dy, const Chunk<kTy
   }
 }
 
+// One row's terms, added to its strip's sums: of dy, s - mean and their product.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void add_row(const spec::BackwardCall& p, const float (&g)[kChunk], const float (&d)[kChunk],
+                                        const float (&t)[kChunk], float rstd, float (&dweight)[kChunk],
+                                        float (&dbias)[kChunk]) {
+  if (p.dweight.present) {
+    if (!kLayer && p.round_xhat) {
+      float xhat[kChunk];
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) xhat[i] = Elements::normalised(d[i], rstd);
+      round8(p.xhat_type, xhat);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight(dweight[i], t[i], rstd);
+    }
+  }
+  if (p.dbias.present) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
+  }
+}
+
 // A chunk's terms of the row's two sums; `shift` is LayerNorm's.
 template <Type kType, bool kLayer>
 __device__ __forceinline__ void sum_terms(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
@@ -43,10 +67,10 @@ __device__ __forceinline__ void finish_slopes(float slope, float shift, float n,
   row.shift = kLayer ? spec::shift_of(shift, n) : 0.0f;
 }
 
-// A chunk of the gradient. `ds` may be what stands for none.
-template <Type kType, bool kLayer>
+// A chunk of the gradient, `ds(i)` being what arrives beside dy.
+template <Type kType, bool kLayer, class Ds>
 __device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
-                                                const RowSlopes& row, const float (&ds)[kChunk], float (&dx)[kChunk]) {
+                                                const RowSlopes& row, const Ds& ds, float (&dx)[kChunk]) {
   float g[kChunk];
   dy.values(g);
   s.values(dx);
@@ -54,11 +78,18 @@ __device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Ch
   for (int i = 0; i < kChunk; ++i) {
     if constexpr (kLayer) {
       const float centred = Elements::centred(dx[i], row.mean);
-      dx[i] = Elements::grad_layer(g[i], w[i], centred, row.minus_slope, row.shift, row.rstd, ds[i]);
+      dx[i] = Elements::grad_layer(g[i], w[i], centred, row.minus_slope, row.shift, row.rstd, ds(i));
     } else {
-      dx[i] = Elements::grad_rms(g[i], w[i], dx[i], row.minus_slope, row.rstd, ds[i]);
+      dx[i] = Elements::grad_rms(g[i], w[i], dx[i], row.minus_slope, row.rstd, ds(i));
     }
   }
+}
+// The same without ds.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
+                                                const RowSlopes& row, float (&dx)[kChunk]) {
+  gradient_values<kType, kLayer>(
+      dy, s, w, row, [](int) { return spec::kNoAddend; }, dx);
 }
 
 template <Type kType, bool kWhole>
@@ -91,6 +122,22 @@ __device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::i
   }
 }
 
+// The weight gradients of a single row: strips of one term, or none.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void store_only_row(const spec::BackwardCall& p, const Chunk<kType>& dy,
+                                               const Chunk<kType>& s, const RowSlopes& of, int n, int column) {
+  float g[kChunk], d[kChunk], t[kChunk], dweight[kChunk] = {}, dbias[kChunk] = {};
+  products<kType, kLayer>(dy, s, of.mean, g, d, t);
+  add_row<kType, kLayer>(p, g, d, t, of.rstd, dweight, dbias);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    dweight[i] = Scalar::add(dweight[i], 0.0f);
+    dbias[i] = Scalar::add(dbias[i], 0.0f);
+  }
+  if (p.dweight.present) store_chunk<Type::f32, false>(p.dweight.type, p.dweight.data, n, column, dweight);
+  if (p.dbias.present) store_chunk<Type::f32, false>(p.dbias.type, p.dbias.data, n, column, dbias);
+}
+
 // One row for each group of threads, as forward_kernel has them. `block`: which of the thread blocks for rows this is.
 template <Type kType, int C, bool kLayer, bool kWhole>
 __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
@@ -110,17 +157,23 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   Chunk<kType> dy[C], s[C];
   load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.step, dy);
   load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.step, s);
-  PackedVec<kWhole> weight[C];
+  // Under way before it is needed; where a thread has many chunks there are no registers for it, and it is read twice.
+  constexpr bool kEarly = C <= 2;
+  PackedVec<kWhole> weight[kEarly ? C : 1];
+  if constexpr (kEarly) {
 #pragma unroll
-  for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.step);
-  const float offset = spec::effective_offset(p.offset);
-
+    for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.step);
+  }
+  const auto weights = [&](int c, float(&w)[kChunk]) {
+    if constexpr (!kEarly) weight[0].load(p.weight, n, at.first + c * at.step);
+    weight[kEarly ? c : 0].weights(p.weight, spec::effective_offset(p.offset), w);
+  };
   constexpr int kSums = kLayer ? 2 : 1;
   float sums[kSums][padded(C)] = {}, total[kSums];
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     float w[kChunk];
-    weight[c].weights(p.weight, offset, w);
+    weights(c, w);
     sum_terms<kType, kLayer>(dy[c], s[c], w, of.mean, sums[0][c], sums[kSums - 1][c]);
   }
   row_sums<kSums, C>(at, sums, shared, total);
@@ -131,10 +184,12 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   for (int c = 0; c < C; ++c) {
     const int column = at.first + c * at.step;
     float w[kChunk], d[kChunk], dx[kChunk];
-    weight[c].weights(p.weight, offset, w);
+    weights(c, w);
     ds_values<kType, kWhole>(p, ds, n, column, d);
-    gradient_values<kType, kLayer>(dy[c], s[c], w, of, d, dx);
+    gradient_values<kType, kLayer>(
+        dy[c], s[c], w, of, [&](int i) { return d[i]; }, dx);
     store_gradient<kType, kWhole>(p, r, n, column, dx);
+    if (shape.only_row) store_only_row<kType, kLayer>(p, dy[c], s[c], of, n, column);
   }
 }
 

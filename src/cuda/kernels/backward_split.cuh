@@ -91,7 +91,8 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
     visit(tile, [&](int column, const Chunk<kType>& g, const Chunk<kType>& v, const float(&w)[kChunk]) {
       float d[kChunk], dx[kChunk];
       ds_values<kType, false>(p, ds, n, column, d);
-      gradient_values<kType, kLayer>(g, v, w, of, d, dx);
+      gradient_values<kType, kLayer>(
+          g, v, w, of, [&](int i) { return d[i]; }, dx);
       store_gradient<kType, false>(p, r, n, column, dx);
     });
   }

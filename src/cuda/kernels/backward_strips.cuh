@@ -225,24 +225,26 @@ class Strips {
                                            const RowSlopes& of) const {
     const int r = row(k, b);
     if (r >= m) return;
-    std::byte* const dx = p.dx.present ? row_at<true>(p.dx, r) : nullptr;
-    std::byte* const dresidual = p.dresidual.present ? row_at<true>(p.dresidual, r) : nullptr;
+    const int dx_size = bytes_each<kType>(p.dx.type), dresidual_size = bytes_each<kType>(p.dresidual.type);
+    std::byte *dx = nullptr, *dresidual = nullptr;
+    if (p.dx.present) dx = row_at<true>(p.dx, r) + (begin + first) * dx_size;
+    if (p.dresidual.present) dresidual = row_at<true>(p.dresidual, r) + (begin + first) * dresidual_size;
     const std::byte* const s_tile = tile + dy_bytes * shape.strips * kRows;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const int at = first + c * step;
-      if (at >= own) continue;
-      float d[kChunk], out[kChunk];
+      if (first + c * step >= own) continue;
+      const Chunk<kType> dy = chunk(p.dy, tile, dy_bytes, b, c), s = chunk(p.s, s_tile, s_bytes, b, c);
+      float out[kChunk];
       if (p.ds.present) {
+        float d[kChunk];
         chunk(p.ds, s_tile + s_bytes * shape.strips * kRows, ds_bytes, b, c).values(d);
+        gradient_values<kType, kLayer>(
+            dy, s, w[c], of, [&](int i) { return d[i]; }, out);
       } else {
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) d[i] = spec::kNoAddend;
+        gradient_values<kType, kLayer>(dy, s, w[c], of, out);
       }
-      gradient_values<kType, kLayer>(chunk(p.dy, tile, dy_bytes, b, c), chunk(p.s, s_tile, s_bytes, b, c), w[c], of, d,
-                                     out);
-      if (dx != nullptr) store_chunk<kType, true>(p.dx.type, dx, n, begin + at, out);
-      if (dresidual != nullptr) store_chunk<kType, true>(p.dresidual.type, dresidual, n, begin + at, out);
+      if (p.dx.present) store_whole<kType>(p.dx.type, dx + c * step * dx_size, out);
+      if (p.dresidual.present) store_whole<kType>(p.dresidual.type, dresidual + c * step * dresidual_size, out);
     }
   }
 

@@ -85,12 +85,41 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   x.set(s);
 }
 
-// A group of threads goes over rows, some apart; the next row is under way while this one is used. The weight stays in
-// registers, and so does LayerNorm's bias; RMSNorm's, which is rare, is read again for each row.
+// Eight FP32 values that a thread keeps in shared memory, for itself alone: two halves, each thread's beside its
+// neighbour's. `place` counts such eights, `threads` those of the thread block.
+__device__ __forceinline__ void keep(float4* kept, int place, const float (&v)[kChunk]) {
+  const int threads = blockDim.x;
+  kept[2 * place * threads + threadIdx.x] = make_float4(v[0], v[1], v[2], v[3]);
+  kept[(2 * place + 1) * threads + threadIdx.x] = make_float4(v[4], v[5], v[6], v[7]);
+}
+__device__ __forceinline__ void kept_values(const float4* kept, int place, float (&v)[kChunk]) {
+  const int threads = blockDim.x;
+  const float4 a = kept[2 * place * threads + threadIdx.x], b = kept[(2 * place + 1) * threads + threadIdx.x];
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+  v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+// The weight, and LayerNorm's bias, as all rows need them: in registers while these are few, else in shared memory.
+constexpr bool keeps_in_shared(int chunks) { return chunks > 2; }
+
+// What forward_kernel needs of shared memory.
+constexpr std::size_t forward_shared_bytes(const RowPlan& plan, bool layer) {
+  const std::size_t kept = keeps_in_shared(plan.chunks)
+                               ? sizeof(float) * kChunk * static_cast<std::size_t>(plan.chunks) *
+                                     static_cast<std::size_t>(plan.threads) * (layer ? 2 : 1)
+                               : 0;
+  return kept + 2 * row_shared_bytes(plan, layer ? 3 : 1);
+}
+
+// A group of threads goes over rows, some apart; the next row is under way while this one is used. RMSNorm's bias,
+// which is rare, is read again for each row.
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
-__global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != Type::f32))
+__global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
-  extern __shared__ float shared[];
+  extern __shared__ float4 kept[];
+  constexpr bool kKept = keeps_in_shared(C);
+  constexpr int kSums = kLayer ? 3 : 1;
+  float* const shared = reinterpret_cast<float*>(kept + (kKept ? 2 * C * (kLayer ? 2 : 1) * blockDim.x : 0));
   const RowPlace at(shape.log_lanes, shape.warps);
   const int n = static_cast<int>(p.n);
   const std::int64_t step = std::int64_t{gridDim.x} * shape.rows_per_cta;
@@ -108,12 +137,14 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != T
   };
   load(first);
 
-  float w[C][kChunk], b[kLayer ? C : 1][kChunk];
+  float w[kKept ? 1 : C][kChunk], b[kLayer && !kKept ? C : 1][kChunk];
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     const int column = at.first + c * at.step;
-    load_packed<kWhole>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w[c]);
-    if constexpr (kLayer) load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[c]);
+    load_packed<kWhole>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w[kKept ? 0 : c]);
+    if constexpr (kLayer) load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[kKept ? 0 : c]);
+    if constexpr (kKept) keep(kept, c, w[0]);
+    if constexpr (kKept && kLayer) keep(kept, C + c, b[0]);
   }
   bool odd = false;  // rows alternate between two places in shared memory, so that one barrier each is enough
   for (; first < p.m; first += step, odd = !odd) {
@@ -134,7 +165,7 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != T
     load(first + step);
 
     float mean, rstd;
-    row_statistics<kType, C, kLayer>(p, at, n, s, shared + (odd ? 3 * C * at.warps : 0), mean, rstd);
+    row_statistics<kType, C, kLayer>(p, at, n, s, shared + (odd ? kSums * C * at.warps : 0), mean, rstd);
     if (!active) continue;
     if (at.leads()) {
       if (p.mean != nullptr) p.mean[r] = mean;
@@ -147,13 +178,16 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd && kType != T
       const int column = at.first + c * at.step;
       float v[kChunk];
       xhat_values<kType, kLayer>(p, s[c], mean, rstd, v);
+      const int own = kKept ? 0 : c;
+      if constexpr (kKept) kept_values(kept, c, w[0]);
       if constexpr (kLayer) {
-        finish_output(w[c], b[c], v);
+        if constexpr (kKept) kept_values(kept, C + c, b[0]);
+        finish_output(w[own], b[own], v);
       } else if (p.bias.present) {
         load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[0]);
-        finish_output(w[c], b[0], v);
+        finish_output(w[own], b[0], v);
       } else {
-        finish_output(w[c], v);
+        finish_output(w[own], v);
       }
       store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
     }

@@ -29,7 +29,8 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
     case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
     case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
     case 3: return with(&backward_split_kernel<kType, 3, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    default: return with(&backward_split_kernel<kType, 4, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    case 4: return with(&backward_split_kernel<kType, 4, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    default: return with(&backward_split_kernel<kType, 5, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
   }
 }
 

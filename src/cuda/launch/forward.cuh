@@ -24,7 +24,7 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta,
                    .threads = plan.threads,
-                   .shared_bytes = 2 * row_shared_bytes(plan, 3),
+                   .shared_bytes = forward_shared_bytes(plan, kLayer),
                    .residence = Residence::kWanted},
                   where, call, plan.shape);
   };

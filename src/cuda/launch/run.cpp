@@ -84,8 +84,8 @@ BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device)
     }
     return plan;
   }
-  plan.split = plan_split(call.m, call.n, rows, columns, device);
-  plan.ordered = in_place;
+  plan.split = plan_split(call.m, call.n, rows, columns, call.dy.present, device);
+  plan.ordered = in_place && plan.split.slabs > 0;
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;
 }

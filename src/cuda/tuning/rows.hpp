@@ -12,9 +12,10 @@ namespace truenorm::cuda {
 
 // The threads of a row; see kernels/forward.cuh and device/reduce.cuh.
 struct RowShape {
-  int log_lanes = 5;     // lanes a row: fewer than 32 only for rows shorter than a block
-  int warps = 1;         // warps a row
-  int rows_per_cta = 1;  // more than 1 only where a row has one warp or part of one
+  int log_lanes = 5;      // lanes a row: fewer than 32 only for rows shorter than a block
+  int warps = 1;          // warps a row
+  int rows_per_cta = 1;   // more than 1 only where a row has one warp or part of one
+  bool only_row = false;  // a backward of a single row makes the weight gradients too
 
   friend constexpr bool operator==(const RowShape&, const RowShape&) = default;
 };
@@ -31,12 +32,13 @@ struct RowPlan {
 // The most threads that a kernel with this many chunks in a thread is launched with: it leaves each the registers that
 // it needs. `lean`: a thread keeps no bias, no residual and nothing in FP32.
 constexpr int most_threads(int chunks, bool lean) {
-  return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : chunks == 3 ? (lean ? 768 : 512) : lean ? 576 : 384;
+  return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : lean ? 768 : 640;
 }
 
-// `wanted` chunks in a thread, 1 to 4, and as many more as the row's length needs; fewer where they fill its warps as
-// well.
-constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int threads, bool lean, const Device& device) {
+// `wanted` chunks in a thread, and as many more as the row's length needs, up to `most`; fewer where they fill its
+// warps as well.
+constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int most, int threads, bool lean,
+                            const Device& device) {
   constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   RowPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
@@ -45,7 +47,7 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int thre
     return warps_with(chunks) * 32 <= std::min(threads, most_threads(chunks, lean));
   };
   plan.chunks = wanted;
-  while (plan.chunks < 4 && !fits(plan.chunks)) ++plan.chunks;
+  while (plan.chunks < most && !fits(plan.chunks)) ++plan.chunks;
   if (!fits(plan.chunks)) {
     plan.wide = true;
     return plan;
@@ -71,7 +73,7 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int thre
 // Many chunks in a thread: what is done once a row is then done by few warps.
 constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool lean, const Device& device) {
   const bool few = m <= 2 * device.multiprocessors;
-  return plan_rows(m, n, few || single ? 2 : 4, 1024, lean, device);
+  return plan_rows(m, n, few || single ? 2 : 4, 4, 1024, lean, device);
 }
 
 }  // namespace truenorm::cuda

@@ -18,10 +18,16 @@ struct SplitPlan {
   friend constexpr bool operator==(const SplitPlan&, const SplitPlan&) = default;
 };
 
-constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, bool columns, const Device& device) {
+// `rows`, `columns`: whether gradients of matrices and of vectors are asked for; `dy`: whether there is one.
+constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, bool columns, bool dy, const Device& device) {
   SplitPlan plan;
-  plan.rows = plan_rows(m, n, 2, kSplitThreads, true, device);
+  plan.rows = plan_rows(m, n, 2, 5, kSplitThreads, true, device);
   plan.threads = plan.rows.wide ? kSplitThreads : plan.rows.threads;
+  if (m == 1 && rows && (dy || !columns) && !plan.rows.wide) {
+    plan.rows.shape.only_row = columns;
+    plan.row_blocks = 1;
+    return plan;
+  }
   if (columns) {
     // Columns want a power of two of warps, and many: a pair of strips for each lane beside the slab's.
     int threads = 128;
