@@ -22,7 +22,7 @@ struct ColumnSums {
   explicit ColumnSums(int64_t columns);
   void add(const ColumnSums& other);
 
-  std::vector<double> dweight;            // [N] sum of dy * xhat
+  std::vector<double> dweight;  // [N] sum of dy * xhat, xhat made with the saved statistics where there are any
   std::vector<double> dweight_magnitude;  // [N] sum of |dy| * h, h as above
   // [N] llama rounding of a 16-bit x: by how much dweight moves if every xhat that lies at a rounding boundary, as
   // FP32 sees it (round_xhat), falls on its other side.
