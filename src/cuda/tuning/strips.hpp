@@ -72,7 +72,8 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, int element_byt
   // Wide rows need three: one being used, one whose gradients are being made, one under way.
   const std::size_t least = n <= spec::kNarrow ? 2 : 3;
   while (n > spec::kNarrow && room / tile() < least && plan.rows_per_tile > 1) plan.rows_per_tile /= 2;
-  plan.stages = static_cast<int>(std::min<std::size_t>(4, room / tile()));
+  const std::size_t wanted = n <= spec::kNarrow ? 4 : 5;
+  plan.stages = static_cast<int>(std::min(wanted, room / tile()));
   plan.fits = room / tile() >= least;
   plan.ring_bytes = tile() * static_cast<std::size_t>(plan.stages);
   return plan;
