@@ -90,7 +90,7 @@ TEST_P(CudaBits_Sizes, ForwardAndBackward) {
   const std::int64_t n = GetParam();
   std::uint64_t seed = 700000 + static_cast<std::uint64_t>(n);
   for (const std::int64_t m : {1, 2, 3, 127, 128, 129, 300, 700, 1500}) {
-    if (m * n > 16 * 1000 * 1000) continue;
+    if (m * n > 4 * 1000 * 1000) continue;
     for (const bool forward_direction : {true, false}) {
       for (const tn_dtype type : {TN_DTYPE_NONE, TN_F32, TN_F16, TN_BF16}) {
         if (HasFailure()) return;
