@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cli/bench_case.hpp"
+#include "cli/bench_cuda.hpp"
 #include "cli/bench_group.hpp"
 #include "cli/bench_measure.hpp"
 #include "cli/bench_plan.hpp"
@@ -110,6 +111,38 @@ TEST(BenchPlan, WrongOptionsAreNamed) {
        {"", "x", "3", "3x", "x5", "3x5x7", "0x5", "3x-5", "3 x 5", "3x5 ", "99999999999999999999x1", "2147483648x2"}) {
     EXPECT_NE(with(&BenchOptions::shapes, Texts{text}).find("--shape"), std::string::npos) << text;
   }
+}
+
+TEST(BenchPlan, CudaHasShapesOfItsOwnAndNoCpuOptions) {
+  BenchOptions options;
+  options.device = "cuda:1";
+  const BenchPlan plan = plan_bench(options);
+  EXPECT_EQ(plan.place.device, TN_CUDA);
+  EXPECT_EQ(plan.place.index, 1);
+  EXPECT_EQ(plan.shapes.size(), 13U);
+  EXPECT_EQ(plan.groups(), 13U * 3U);
+  EXPECT_TRUE(plan.isas.empty());
+  EXPECT_GE(plan.rotate_bytes, 400'000'000U);
+  options.threads = {"1"};
+  EXPECT_NE(refusal(options).find("--threads is for the CPU"), std::string::npos);
+  options.threads.clear();
+  options.isas = {"auto"};
+  EXPECT_NE(refusal(options).find("--isa is for the CPU"), std::string::npos);
+  options.isas.clear();
+  options.sample_ms = 5;
+  EXPECT_NE(refusal(options).find("--sample-ms is for the CPU"), std::string::npos);
+  for (const char* device : {"", "cuda:", "cuda:-1", "cuda:1x", "cuda: 1", "cuda1", "gpu", "cuda:99999999999"}) {
+    options = {};
+    options.device = device;
+    EXPECT_NE(refusal(options).find("--device"), std::string::npos) << device;
+  }
+}
+
+TEST(BenchCuda, AGraphHoldsManyCalls) {
+  EXPECT_EQ(graph_calls(4'000'000, 800'000'000), 200);
+  EXPECT_EQ(graph_calls(3'999'999, 800'000'000), 201);
+  EXPECT_EQ(graph_calls(16384, 800'000'000), 1000);
+  EXPECT_EQ(graph_calls(900'000'000, 800'000'000), 10);
 }
 
 TEST(BenchPlan, TrafficCountsMatrices) {
@@ -287,7 +320,7 @@ BenchPlan small_plan() {
 BenchGroup small_group(const BenchPlan& plan) {
   BenchMemory memory;
   memory.prepare(plan.shapes[0], plan.dtypes[0], plan.rotate_bytes);
-  return run_group(plan, "cpu", memory, plan.threads[0]);
+  return run_group(plan, memory, plan.threads[0]);
 }
 
 TEST(BenchMemory, SetsDoNotOverlapAndAreEnough) {
@@ -362,6 +395,31 @@ TEST(BenchReport, JsonHasWhatTheTableHas) {
     EXPECT_NEAR(result["ratio"].get<double>(),
                 result["median_us"].get<double>() / result["floor"]["median_us"].get<double>(), 1e-9);
   }
+}
+
+TEST(BenchReport, CudaHasColdTimes) {
+  const BenchPlan plan = small_plan();
+  BenchGroup group = small_group(plan);
+  group.threads = 0;
+  for (OpResult& result : group.results) {
+    result.isa.clear();
+    result.cold = Summary{4e-6, 3e-6, 5e-6};
+    result.cold_floor = Summary{2e-6, 1e-6, 3e-6};
+  }
+  Machine machine = this_machine();
+  machine.cuda = CudaDevice{"A GPU", 9, 0, 132, 1, 2};
+  const auto json = nlohmann::json::parse(bench_json(plan, "cuda", machine, {group}).dump());
+  EXPECT_EQ(json["machine"]["cuda"]["name"], "A GPU");
+  EXPECT_EQ(json["machine"]["cuda"]["compute_capability"], "9.0");
+  EXPECT_FALSE(json["groups"][0].contains("threads"));
+  for (const auto& result : json["groups"][0]["results"]) {
+    EXPECT_FALSE(result.contains("isa"));
+    EXPECT_DOUBLE_EQ(result["cold_ratio"].get<double>(), 2);
+    EXPECT_DOUBLE_EQ(result["cold"]["median_us"].get<double>(), 4);
+  }
+  const std::string rows = table_rows(group);
+  const std::string heading = table_heading(TN_CUDA);
+  EXPECT_EQ(rows.substr(heading.find(" shape") + 1, 5), "64x48");
 }
 
 TEST(BenchReport, TheTableLinesUp) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_cuda.hpp"
 #include "cli/bench_group.hpp"
 #include "cli/bench_plan.hpp"
 #include "cli/bench_report.hpp"
@@ -28,8 +29,9 @@ class Progress {
   void begin(const BenchShape& shape, tn_dtype dtype, int32_t threads) {
     ++group_;
     if (groups_ < 2) return;
-    fmt::print(stderr, "bench: {} of {}: {}x{} {}, {} thread{}{}", group_, groups_, shape.m, shape.n,
-               tn_dtype_name(dtype), threads, threads == 1 ? "" : "s", terminal_ ? "" : "\n");
+    const std::string on = threads == 0 ? "" : fmt::format(", {} thread{}", threads, threads == 1 ? "" : "s");
+    fmt::print(stderr, "bench: {} of {}: {}x{} {}{}{}", group_, groups_, shape.m, shape.n, tn_dtype_name(dtype), on,
+               terminal_ ? "" : "\n");
     std::fflush(stderr);
   }
   void end() const {
@@ -43,11 +45,10 @@ class Progress {
 };
 
 // Before minutes are spent: what the library would refuse is refused now.
-void check_executors(const BenchPlan& plan, const std::string& device) {
+void check_executors(const BenchPlan& plan) {
   for (const std::string& isa : plan.isas) {
     for (const int32_t threads : plan.threads) {
       ExecOptions options;
-      options.device = device;
       options.isa = isa;
       options.threads = threads;
       const Executor executor(options);
@@ -57,22 +58,29 @@ void check_executors(const BenchPlan& plan, const std::string& device) {
 
 void run_bench(const BenchOptions& options) {
   const BenchPlan plan = plan_bench(options);
-  check_executors(plan, options.device);
+  check_executors(plan);
+  std::optional<Executor> on_device;
+  if (plan.place.device == TN_CUDA) on_device.emplace(ExecOptions{options.device, "auto", 1});
   std::optional<AtomicFile> file;
   if (!options.json.empty() && options.json != "-") file.emplace(options.json);
   const bool table = options.json != "-";
-  const Machine machine = this_machine();
-  if (table) fmt::print("{}, {} threads\n{}", machine.cpu, machine.threads, table_heading());
+  const tn_device_type device = plan.place.device;
+  const Machine machine = this_machine(device);
+  if (table) {
+    fmt::print("{}{}, {} threads\n{}", machine.cuda ? machine.cuda->name + "; " : "", machine.cpu, machine.threads,
+               table_heading(device));
+  }
 
   Progress progress(plan.groups());
-  BenchMemory memory;
+  BenchMemory memory(device);
   std::vector<BenchGroup> groups;
   for (const BenchShape& shape : plan.shapes) {
     for (const tn_dtype dtype : plan.dtypes) {
       memory.prepare(shape, dtype, plan.rotate_bytes);
       for (const int32_t threads : plan.threads) {
         progress.begin(shape, dtype, threads);
-        groups.push_back(run_group(plan, options.device, memory, threads));
+        groups.push_back(on_device ? run_cuda_group(plan, on_device->exec(), memory)
+                                   : run_group(plan, memory, threads));
         progress.end();
         if (!table) continue;
         fmt::print("{}", table_rows(groups.back()));
@@ -80,7 +88,7 @@ void run_bench(const BenchOptions& options) {
       }
     }
   }
-  if (table) fmt::print("{}", table_legend());
+  if (table) fmt::print("{}", table_legend(device));
   if (options.json.empty()) return;
   const std::string json = bench_json(plan, options.device, machine, groups).dump(1) + "\n";
   if (!file) {
@@ -104,17 +112,19 @@ void add_bench(CLI::App& app) {
   list("--direction", options->directions, "DIR,...",
        "Only these of forward, backward, frozen (backward without the weight's gradient)");
   list("--dtype", options->dtypes, "TYPE,...", "Only these of f32, bf16, f16");
-  list("--shape", options->shapes, "MxN,...", "Rows and columns (default: 8192x4096,2048x768,131072x128,1x4096)");
+  list("--shape", options->shapes, "MxN,...",
+       "Rows and columns (default: 8192x4096,2048x768,131072x128,1x4096; cuda: 13 shapes)");
   list("--m", options->m, "M,...", "Rows, together with --n");
   list("--n", options->n, "N,...", "Columns, together with --m");
   list("--threads", options->threads, "COUNT,...", "CPU threads, a number or all (default: 1,all)");
   list("--isa", options->isas, "ISA,...", "Instruction sets of auto, scalar, avx2, avx512, neon (default: auto)");
-  sub->add_option("--device", options->device, "cpu or cuda")->type_name("DEVICE")->capture_default_str();
+  sub->add_option("--device", options->device, kDeviceHelp)->type_name("DEVICE")->capture_default_str();
   sub->add_option("--rounds", options->rounds, "Samples of each (default: 7)")->type_name("COUNT");
   sub->add_option("--sample-ms", options->sample_ms, "A sample repeats its call for this long (default: 20)")
       ->type_name("MS");
-  sub->add_option("--rotate-mb", options->rotate_mb,
-                  "Megabytes that pass before memory is met again (default: 400, or twice the last-level cache)")
+  sub->add_option(
+         "--rotate-mb", options->rotate_mb,
+         "Megabytes that pass before memory is met again (default: 400, or twice the last-level cache; cuda: 800)")
       ->type_name("MB");
   sub->add_flag("--quick", options->quick, "A few seconds: two shapes, f32 and bf16, all threads, 3 short rounds");
   sub->add_option("--json", options->json,
@@ -124,7 +134,8 @@ void add_bench(CLI::App& app) {
       "Examples:\n"
       "  truenorm bench --quick\n"
       "  truenorm bench --shape 8192x4096 --dtype bf16 --threads 1,2 --json bench.json\n"
-      "  truenorm bench --op layer_norm --direction forward --isa scalar,avx2,avx512");
+      "  truenorm bench --op layer_norm --direction forward --isa scalar,avx2,avx512\n"
+      "  truenorm bench --device cuda --dtype bf16");
   sub->callback([options] { run_bench(*options); });
 }
 

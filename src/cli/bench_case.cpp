@@ -16,17 +16,12 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kLine = 64;
-
-// Random numbers repeat after a while: making them all would take longer than timing them.
-void fill(std::span<const std::byte> numbers, std::span<std::byte> out) {
-  for (size_t at = 0; at < out.size(); at += numbers.size()) {
-    std::memcpy(out.data() + at, numbers.data(), std::min(numbers.size(), out.size() - at));
-  }
-}
+constexpr size_t kDeviceUnit = 256;
 
 }  // namespace
 
-size_t free_memory() {
+size_t free_memory(tn_device_type device) {
+  if (device == TN_CUDA) return free_device_memory();
   std::ifstream file("/proc/meminfo");
   for (std::string name; file >> name;) {
     size_t kilobytes = 0;
@@ -39,51 +34,56 @@ void BenchMemory::prepare(const BenchShape& shape, tn_dtype dtype, size_t rotate
   shape_ = shape;
   dtype_ = dtype;
   matrix_bytes_ = static_cast<size_t>(shape.m * shape.n) * tn_dtype_size(dtype);
-  const size_t unit = matrix_bytes_ < kPage ? kLine : kPage;
+  const size_t unit = device_ == TN_CUDA ? kDeviceUnit : (matrix_bytes_ < kPage ? kLine : kPage);
   stride_ = (matrix_bytes_ + unit - 1) / unit * unit;
   const size_t set_bytes = (kInputs + kOutputs) * stride_;
-  const size_t room = free_memory() / 2 + arena_.bytes().size();
+  const size_t room = free_memory(device_) / 2 + arena_.bytes().size();
   if (set_bytes > room) {
     user_error("--shape {}x{} in {} needs {} MB, and half of the free memory is {} MB", shape.m, shape.n,
                tn_dtype_name(dtype), set_bytes / 1'000'000, room / 1'000'000);
   }
-  sets_ = std::clamp<size_t>((rotate_bytes + 2 * matrix_bytes_ - 1) / (2 * matrix_bytes_), 1, room / set_bytes);
+  // On the device tiny matrices lie far apart: counting the gaps keeps the memory within a few times `rotate_bytes`.
+  const size_t pair_bytes = 2 * (device_ == TN_CUDA ? stride_ : matrix_bytes_);
+  sets_ = std::clamp<size_t>((rotate_bytes + pair_bytes - 1) / pair_bytes, 1, room / set_bytes);
   if (arena_.bytes().size() < sets_ * set_bytes) {
-    arena_ = Buffer();
-    arena_ = Buffer(sets_ * set_bytes);
-    std::memset(arena_.bytes().data(), 0, arena_.bytes().size());  // so that no call meets an untouched page
+    arena_ = Memory();
+    arena_ = Memory(device_, sets_ * set_bytes);
   }
+  // Random numbers repeat after a while: making them all would take longer than timing them. The outputs get some too,
+  // so that no call meets an untouched page.
   const Buffer numbers(size_t{1} << 20U);
   fill_normal(dtype, 1, numbers.bytes());
-  for (size_t set = 0; set < sets_; ++set) {
-    for (size_t i = 0; i < kInputs; ++i) fill(numbers.bytes(), input(set, i));
-  }
+  arena_.fill(numbers.bytes(), sets_ * set_bytes);
 }
 
 std::span<std::byte> BenchMemory::matrix(size_t set, size_t index) const {
   return arena_.bytes().subspan((set * (kInputs + kOutputs) + index) * stride_, matrix_bytes_);
 }
 
-BenchVectors::BenchVectors(const BenchShape& shape, tn_dtype dtype) {
-  const auto make = [](Buffer& buffer, tn_dtype type, int64_t count) {
-    buffer = Buffer(static_cast<size_t>(count) * tn_dtype_size(type));
-    std::memset(buffer.bytes().data(), 0, buffer.bytes().size());
-    return tn_vector(buffer.bytes().data(), type, count);
+BenchVectors::BenchVectors(const BenchMemory& beside) {
+  const auto make = [&](Memory& memory, tn_dtype dtype, int64_t count, const auto& fill) {
+    const Buffer values(static_cast<size_t>(count) * tn_dtype_size(dtype));
+    fill(dtype, values.bytes());
+    memory = Memory(beside.device(), values.bytes().size());
+    memory.fill(values.bytes(), values.bytes().size());
+    return tn_vector(memory.bytes().data(), dtype, count);
   };
-  weight = make(buffers_[0], dtype, shape.n);
-  bias = make(buffers_[1], dtype, shape.n);
-  dweight = make(buffers_[2], dtype, shape.n);
-  dbias = make(buffers_[3], dtype, shape.n);
-  mean = make(buffers_[4], TN_F32, shape.m);
-  rstd = make(buffers_[5], TN_F32, shape.m);
-  fill_normal(dtype, 2, buffers_[0].bytes());
-  fill_normal(dtype, 3, buffers_[1].bytes());
-  fill_ones(TN_F32, buffers_[5].bytes());  // near what standard normal rows have
+  const auto zeros = [](tn_dtype, std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); };
+  const auto normal = [](uint64_t seed) {
+    return [seed](tn_dtype dtype, std::span<std::byte> out) { fill_normal(dtype, seed, out); };
+  };
+  const auto [m, n] = beside.shape();
+  weight = make(memory_[0], beside.dtype(), n, normal(2));
+  bias = make(memory_[1], beside.dtype(), n, normal(3));
+  dweight = make(memory_[2], beside.dtype(), n, zeros);
+  dbias = make(memory_[3], beside.dtype(), n, zeros);
+  mean = make(memory_[4], TN_F32, m, zeros);
+  rstd = make(memory_[5], TN_F32, m, fill_ones);  // near what standard normal rows have
 }
 
 BenchCall::BenchCall(const BenchOp& op, Direction direction, const BenchMemory& memory, const BenchVectors& vectors,
-                     const Executor& executor)
-    : direction_(direction), add_(op.add), memory_(memory), exec_(executor.exec()) {
+                     const tn_exec& exec)
+    : direction_(direction), add_(op.add), memory_(memory), exec_(exec) {
   const bool layer = op.op == TN_LAYER_NORM;
   const tn_tensor matrix = tn_matrix(nullptr, memory.dtype(), memory.shape().m, memory.shape().n);
   const tn_tensor absent{};
@@ -115,7 +115,7 @@ BenchCall::BenchCall(const BenchOp& op, Direction direction, const BenchMemory& 
                                              : tn_backward_workspace(&exec_, &backward_, &sizes, &error_),
              error_);
   workspace_bytes_ = sizes.size;
-  scratch_.emplace(sizes);
+  scratch_.emplace(exec_.device, sizes);
 }
 
 void BenchCall::operator()(size_t set) { direction_ == Direction::forward ? forward(set) : backward(set); }

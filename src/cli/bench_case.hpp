@@ -10,9 +10,8 @@
 
 #include "cli/bench_plan.hpp"
 #include "cli/floor.hpp"
-#include "cli/host_tensor.hpp"
+#include "cli/memory.hpp"
 #include "cli/options.hpp"
-#include "cli/run_call.hpp"
 
 namespace truenorm::cli {
 
@@ -23,10 +22,13 @@ class BenchMemory {
   static constexpr size_t kInputs = 3;
   static constexpr size_t kOutputs = 2;
 
+  explicit BenchMemory(tn_device_type device = TN_CPU) : device_(device) {}
+
   // At least `rotate_bytes` of one input and one output pass before a set comes again, or as much as half of the free
-  // memory allows. Inputs become standard normal numbers. Throws UserError where not even one set fits.
+  // memory allows. All become standard normal numbers. Throws UserError where not even one set fits.
   void prepare(const BenchShape& shape, tn_dtype dtype, size_t rotate_bytes);
 
+  tn_device_type device() const { return device_; }
   size_t sets() const { return sets_; }
   BenchShape shape() const { return shape_; }
   tn_dtype dtype() const { return dtype_; }
@@ -37,7 +39,8 @@ class BenchMemory {
  private:
   std::span<std::byte> matrix(size_t set, size_t index) const;
 
-  Buffer arena_;
+  tn_device_type device_;
+  Memory arena_;
   BenchShape shape_{1, 1};
   tn_dtype dtype_ = TN_F32;
   size_t matrix_bytes_ = 0;
@@ -48,19 +51,19 @@ class BenchMemory {
 // What stays from call to call: weights, their gradients, statistics.
 class BenchVectors {
  public:
-  BenchVectors(const BenchShape& shape, tn_dtype dtype);
+  explicit BenchVectors(const BenchMemory& beside);
   tn_tensor weight, bias, dweight, dbias;  // [N]
   tn_tensor mean, rstd;                    // [M]
 
  private:
-  Buffer buffers_[6];
+  Memory memory_[6];
 };
 
-// One operation in one direction. Everything passed in must stay.
+// One operation in one direction. Everything passed in but `exec` must stay.
 class BenchCall {
  public:
   BenchCall(const BenchOp& op, Direction direction, const BenchMemory& memory, const BenchVectors& vectors,
-            const Executor& executor);
+            const tn_exec& exec);
 
   void operator()(size_t set);
 
@@ -85,7 +88,7 @@ class BenchCall {
 // The matrices that a call on set `set` reads and writes.
 CopySet copy_set(const Traffic& traffic, const BenchMemory& memory, size_t set);
 
-// Bytes that could still be taken without the machine running out of memory.
-size_t free_memory();
+// Bytes that could still be taken without the machine, or the CUDA device, running out of memory.
+size_t free_memory(tn_device_type device = TN_CPU);
 
 }  // namespace truenorm::cli

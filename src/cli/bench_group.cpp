@@ -16,12 +16,8 @@ struct Copies {
 };
 
 std::vector<Copies> make_copies(const BenchPlan& plan, const BenchMemory& memory) {
-  std::set<Traffic> kinds;
-  for (const BenchOp& op : plan.ops) {
-    for (const Direction direction : plan.directions) kinds.insert(traffic(op, direction));
-  }
   std::vector<Copies> out;
-  for (const Traffic& kind : kinds) {
+  for (const Traffic& kind : traffics(plan)) {
     Copies& copies = out.emplace_back(Copies{kind, {}});
     for (size_t set = 0; set < memory.sets(); ++set) copies.sets.push_back(copy_set(kind, memory, set));
   }
@@ -29,6 +25,14 @@ std::vector<Copies> make_copies(const BenchPlan& plan, const BenchMemory& memory
 }
 
 }  // namespace
+
+std::vector<Traffic> traffics(const BenchPlan& plan) {
+  std::set<Traffic> kinds;
+  for (const BenchOp& op : plan.ops) {
+    for (const Direction direction : plan.directions) kinds.insert(traffic(op, direction));
+  }
+  return {kinds.begin(), kinds.end()};
+}
 
 FloorResult fastest_copy(const std::vector<FloorResult>& copies, const Traffic& traffic) {
   const FloorResult* best = nullptr;
@@ -39,8 +43,8 @@ FloorResult fastest_copy(const std::vector<FloorResult>& copies, const Traffic& 
   return *best;
 }
 
-BenchGroup run_group(const BenchPlan& plan, const std::string& device, const BenchMemory& memory, int32_t threads) {
-  const BenchVectors vectors(memory.shape(), memory.dtype());
+BenchGroup run_group(const BenchPlan& plan, const BenchMemory& memory, int32_t threads) {
+  const BenchVectors vectors(memory);
   std::deque<Executor> executors;
   std::deque<BenchCall> calls;
   std::vector<Timed> timed;
@@ -48,13 +52,12 @@ BenchGroup run_group(const BenchPlan& plan, const std::string& device, const Ben
 
   for (const std::string& isa : plan.isas) {
     ExecOptions options;
-    options.device = device;
     options.isa = isa;
     options.threads = threads;
     const Executor& executor = executors.emplace_back(options);
     for (const BenchOp& op : plan.ops) {
       for (const Direction direction : plan.directions) {
-        BenchCall& call = calls.emplace_back(op, direction, memory, vectors, executor);
+        BenchCall& call = calls.emplace_back(op, direction, memory, vectors, executor.exec());
         timed.push_back({[&call](size_t set) { call(set); }});
         const Traffic moved = traffic(op, direction);
         OpResult& result = group.results.emplace_back();
@@ -74,7 +77,7 @@ BenchGroup run_group(const BenchPlan& plan, const std::string& device, const Ben
   for (const Copies& copy : copies) {
     for (const CopyWay way : copy_ways(copy.sets.front())) {
       timed.push_back({[&copy, way, &copy_threads](size_t set) { copy_once(copy.sets[set], way, copy_threads); }});
-      group.copies.push_back({copy.traffic, way, {}});
+      group.copies.push_back({copy.traffic, copy_way_name(way), {}});
     }
   }
 

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "cli/error.hpp"
-#include "cli/options.hpp"
 #include "cli/text.hpp"
 
 namespace truenorm::cli {
@@ -17,6 +16,7 @@ namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 31;
 constexpr int64_t kRotateMegabytes = 400;
+constexpr int64_t kCudaRotateMegabytes = 800;
 constexpr int64_t kMaxRotateMegabytes = int64_t{1} << 20;
 constexpr double kMaxSampleMs = 60'000;
 constexpr int kMaxRounds = 1000;
@@ -59,7 +59,14 @@ void check_elements(const BenchShape& shape, std::string_view option) {
   }
 }
 
-std::vector<BenchShape> shapes_of(const BenchOptions& options) {
+// Few rows and many, short and long, and what models have between.
+std::vector<BenchShape> cuda_shapes(bool quick) {
+  if (quick) return {{1, 4096}, {128, 4096}, {8192, 4096}, {8192, 768}};
+  return {{8192, 128},  {131072, 128}, {8192, 768},  {32768, 1024}, {1, 4096},    {128, 4096},  {2048, 4096},
+          {8192, 4096}, {128, 8192},   {2048, 8192}, {1024, 12288}, {128, 18432}, {4096, 18432}};
+}
+
+std::vector<BenchShape> shapes_of(const BenchOptions& options, tn_device_type device) {
   std::vector<BenchShape> shapes;
   for (const std::string& text : options.shapes) shapes.push_back(parse_shape(text, "--shape"));
   if (options.m.empty() != options.n.empty()) user_error("--m and --n go together");
@@ -71,6 +78,7 @@ std::vector<BenchShape> shapes_of(const BenchOptions& options) {
     }
   }
   if (!shapes.empty()) return shapes;
+  if (device == TN_CUDA) return cuda_shapes(options.quick);
   if (options.quick) return {{2048, 768}, {1024, 4096}};
   return {{8192, 4096}, {2048, 768}, {131072, 128}, {1, 4096}};
 }
@@ -101,6 +109,24 @@ int64_t last_level_cache_bytes() {
 #endif
 }
 
+void plan_cpu(const BenchOptions& options, BenchPlan& plan) {
+  const std::vector<std::string> threads =
+      options.quick ? std::vector<std::string>{"all"} : std::vector<std::string>{"1", "all"};
+  plan.threads = distinct(parse_all<int32_t>(options.threads, threads, parse_threads));
+  plan.isas = distinct(options.isas.empty() ? std::vector<std::string>{"auto"} : options.isas);
+  for (const std::string& isa : plan.isas) parse_isa(isa, "--isa");
+}
+
+// Rather than have them change nothing.
+void check_cpu_options(const BenchOptions& options) {
+  const auto forbid = [](bool given, std::string_view option) {
+    if (given) user_error("{} is for the CPU, and --device is cuda", option);
+  };
+  forbid(!options.threads.empty(), "--threads");
+  forbid(!options.isas.empty(), "--isa");
+  forbid(options.sample_ms.has_value(), "--sample-ms");
+}
+
 }  // namespace
 
 const char* direction_name(Direction direction) {
@@ -128,6 +154,8 @@ BenchShape parse_shape(std::string_view text, std::string_view option) {
 
 BenchPlan plan_bench(const BenchOptions& options) {
   BenchPlan plan;
+  plan.place = parse_device(options.device, "--device");
+  const bool cuda = plan.place.device == TN_CUDA;
   std::vector<std::string> ops;
   ops.reserve(std::size(kBenchOps));
   for (const BenchOp& op : kBenchOps) ops.emplace_back(op.name);
@@ -137,12 +165,13 @@ BenchPlan plan_bench(const BenchOptions& options) {
       options.quick ? std::vector<std::string>{"f32", "bf16"} : std::vector<std::string>{"f32", "bf16", "f16"};
   plan.dtypes =
       parse_all<tn_dtype>(options.dtypes, dtypes, [](const auto& text) { return parse_dtype(text, "--dtype"); });
-  plan.shapes = distinct(shapes_of(options));
-  const std::vector<std::string> threads =
-      options.quick ? std::vector<std::string>{"all"} : std::vector<std::string>{"1", "all"};
-  plan.threads = distinct(parse_all<int32_t>(options.threads, threads, parse_threads));
-  plan.isas = distinct(options.isas.empty() ? std::vector<std::string>{"auto"} : options.isas);
-  for (const std::string& isa : plan.isas) parse_isa(isa, "--isa");
+  plan.shapes = distinct(shapes_of(options, plan.place.device));
+  if (cuda) {
+    check_cpu_options(options);
+    plan.threads = {0};
+  } else {
+    plan_cpu(options, plan);
+  }
 
   plan.rounds = options.rounds.value_or(options.quick ? 3 : 7);
   if (plan.rounds < 1 || plan.rounds > kMaxRounds)
@@ -150,8 +179,9 @@ BenchPlan plan_bench(const BenchOptions& options) {
   const double ms = options.sample_ms.value_or(options.quick ? 4 : 20);
   if (!(ms > 0 && ms <= kMaxSampleMs))
     user_error("--sample-ms takes numbers above 0, up to {}, and got {}", kMaxSampleMs, ms);
-  plan.sample_seconds = ms * 1e-3;
-  int64_t rotate = std::max(kRotateMegabytes * 1'000'000, 2 * last_level_cache_bytes());
+  plan.sample_seconds = cuda ? 0 : ms * 1e-3;
+  int64_t rotate =
+      cuda ? kCudaRotateMegabytes * 1'000'000 : std::max(kRotateMegabytes * 1'000'000, 2 * last_level_cache_bytes());
   if (options.rotate_mb) {
     if (*options.rotate_mb < 1 || *options.rotate_mb > kMaxRotateMegabytes) {
       user_error("--rotate-mb takes 1 to {}, and got {}", kMaxRotateMegabytes, *options.rotate_mb);

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/options.hpp"
+
 namespace truenorm::cli {
 
 enum class Direction {
@@ -61,20 +63,21 @@ struct BenchOptions {
   std::string device = "cpu";
   std::optional<int> rounds;         // 7, or 3 under quick
   std::optional<double> sample_ms;   // 20, or 4 under quick
-  std::optional<int64_t> rotate_mb;  // 400 or, where that is more, twice the last-level cache
+  std::optional<int64_t> rotate_mb;  // 400 or, where that is more, twice the last-level cache; CUDA: 800
   bool quick = false;
   std::string json;  // empty: none; "-": standard output, in place of the table
 };
 
 struct BenchPlan {
+  Place place;
   std::vector<BenchOp> ops;
   std::vector<Direction> directions;
   std::vector<tn_dtype> dtypes;
   std::vector<BenchShape> shapes;
-  std::vector<int32_t> threads;
-  std::vector<std::string> isas;
+  std::vector<int32_t> threads;   // on a CUDA device: 0 alone
+  std::vector<std::string> isas;  // on a CUDA device: none
   int rounds = 0;
-  double sample_seconds = 0;
+  double sample_seconds = 0;  // on a CUDA device: 0, a sample being one replay of a graph
   size_t rotate_bytes = 0;
 
   size_t groups() const { return shapes.size() * dtypes.size() * threads.size(); }

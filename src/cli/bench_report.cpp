@@ -33,18 +33,22 @@ double gigabytes_per_second(const OpResult& result) {
   return static_cast<double>(result.bytes) / result.seconds.median * 1e-9;
 }
 
+double cold_ratio(const OpResult& result) { return result.cold->median / result.cold_floor->median; }
+
 ordered_json json_of(const Summary& seconds) {
   return {{"median_us", seconds.median * kMicro}, {"min_us", seconds.min * kMicro}, {"max_us", seconds.max * kMicro}};
 }
 
 ordered_json json_of(const FloorResult& copy) {
-  ordered_json json{{"reads", copy.traffic.reads}, {"writes", copy.traffic.writes}, {"way", copy_way_name(copy.way)}};
+  ordered_json json{{"reads", copy.traffic.reads}, {"writes", copy.traffic.writes}, {"way", copy.way}};
   json.update(json_of(copy.seconds));
+  if (copy.cold) json["cold"] = json_of(*copy.cold);
   return json;
 }
 
 ordered_json json_of(const OpResult& result) {
-  ordered_json json{{"op", result.op.name}, {"direction", direction_name(result.direction)}, {"isa", result.isa}};
+  ordered_json json{{"op", result.op.name}, {"direction", direction_name(result.direction)}};
+  if (!result.isa.empty()) json["isa"] = result.isa;
   json.update(json_of(result.seconds));
   json["samples_us"] = ordered_json::array();
   for (const double seconds : result.samples) json["samples_us"].push_back(seconds * kMicro);
@@ -54,12 +58,19 @@ ordered_json json_of(const OpResult& result) {
   json["workspace_bytes"] = result.workspace_bytes;
   json["floor"] = json_of(result.floor);
   json["ratio"] = result.ratio();
+  if (result.cold) {
+    json["cold"] = json_of(*result.cold);
+    json["cold_floor"] = json_of(*result.cold_floor);
+    json["cold_ratio"] = cold_ratio(result);
+  }
   return json;
 }
 
 ordered_json json_of(const BenchGroup& group) {
-  ordered_json json{{"m", group.shape.m},       {"n", group.shape.n},        {"dtype", tn_dtype_name(group.dtype)},
-                    {"threads", group.threads}, {"buffer_sets", group.sets}, {"noise", group.noise}};
+  ordered_json json{{"m", group.shape.m}, {"n", group.shape.n}, {"dtype", tn_dtype_name(group.dtype)}};
+  if (group.threads > 0) json["threads"] = group.threads;
+  json["buffer_sets"] = group.sets;
+  json["noise"] = group.noise;
   json["copies"] = ordered_json::array();
   for (const FloorResult& copy : group.copies) json["copies"].push_back(json_of(copy));
   json["results"] = ordered_json::array();
@@ -67,10 +78,30 @@ ordered_json json_of(const BenchGroup& group) {
   return json;
 }
 
+std::string range_text(const Summary& seconds) { return microseconds(seconds.min) + ".." + microseconds(seconds.max); }
+
+std::string cpu_row(const BenchGroup& group, const OpResult& result) {
+  return fmt::format("{:<15} {:<9} {:>12} {:<5} {:>3} {:<7} {:>9} {:>6.1f} {:>9} {:>6.2f}  {:<17} {}\n", result.op.name,
+                     direction_name(result.direction), shape_name(group.shape), tn_dtype_name(group.dtype),
+                     group.threads, result.isa, microseconds(result.seconds.median), gigabytes_per_second(result),
+                     microseconds(result.floor.seconds.median), result.ratio(), range_text(result.seconds),
+                     size_text(result.workspace_bytes));
+}
+
+std::string cuda_row(const BenchGroup& group, const OpResult& result) {
+  return fmt::format("{:<15} {:<9} {:>12} {:<5} {:>8} {:>6.0f} {:>8} {:>6.3f}  {:<15} {:>8} {:>8} {:>6.2f}  {}\n",
+                     result.op.name, direction_name(result.direction), shape_name(group.shape),
+                     tn_dtype_name(group.dtype), microseconds(result.seconds.median), gigabytes_per_second(result),
+                     microseconds(result.floor.seconds.median), result.ratio(), range_text(result.seconds),
+                     microseconds(result.cold->median), microseconds(result.cold_floor->median), cold_ratio(result),
+                     size_text(result.workspace_bytes));
+}
+
 }  // namespace
 
-Machine this_machine() {
+Machine this_machine(tn_device_type device) {
   Machine machine{"unknown", "unknown", hardware_threads()};
+  if (device == TN_CUDA) machine.cuda = chosen_cuda_device();
   utsname names{};
   if (uname(&names) == 0) machine.arch = names.machine;
   std::ifstream file("/proc/cpuinfo");
@@ -84,7 +115,12 @@ Machine this_machine() {
   return machine;
 }
 
-std::string table_heading() {
+std::string table_heading(tn_device_type device) {
+  if (device == TN_CUDA) {
+    return fmt::format("{:<15} {:<9} {:>12} {:<5} {:>8} {:>6} {:>8} {:>6}  {:<15} {:>8} {:>8} {:>6}  {}\n", "operation",
+                       "direction", "shape", "type", "us", "GB/s", "floor us", "ratio", "us min..max", "cold us",
+                       "floor us", "ratio", "scratch");
+  }
   return fmt::format("{:<15} {:<9} {:>12} {:<5} {:>3} {:<7} {:>9} {:>6} {:>9} {:>6}  {:<17} {}\n", "operation",
                      "direction", "shape", "type", "thr", "isa", "us", "GB/s", "floor us", "ratio", "us min..max",
                      "scratch");
@@ -93,12 +129,7 @@ std::string table_heading() {
 std::string table_rows(const BenchGroup& group) {
   std::string text;
   for (const OpResult& result : group.results) {
-    const std::string range = microseconds(result.seconds.min) + ".." + microseconds(result.seconds.max);
-    text += fmt::format("{:<15} {:<9} {:>12} {:<5} {:>3} {:<7} {:>9} {:>6.1f} {:>9} {:>6.2f}  {:<17} {}\n",
-                        result.op.name, direction_name(result.direction), shape_name(group.shape),
-                        tn_dtype_name(group.dtype), group.threads, result.isa, microseconds(result.seconds.median),
-                        gigabytes_per_second(result), microseconds(result.floor.seconds.median), result.ratio(), range,
-                        size_text(result.workspace_bytes));
+    text += result.cold ? cuda_row(group, result) : cpu_row(group, result);
   }
   const OpResult& first = group.results.front();
   text += fmt::format("  noise: {} {} against itself {:.3f}; copies:", first.op.name, direction_name(first.direction),
@@ -106,13 +137,23 @@ std::string table_rows(const BenchGroup& group) {
   std::string separator = " ";
   for (const FloorResult& copy : group.copies) {
     if (copy.way != fastest_copy(group.copies, copy.traffic).way) continue;
-    text += fmt::format("{}{}+{} {}", separator, copy.traffic.reads, copy.traffic.writes, copy_way_name(copy.way));
+    text += fmt::format("{}{}+{} {}", separator, copy.traffic.reads, copy.traffic.writes, copy.way);
     separator = ", ";
   }
   return text + "\n\n";
 }
 
-std::string table_legend() {
+std::string table_legend(tn_device_type device) {
+  if (device == TN_CUDA) {
+    return "us      time of the device, median of the rounds: graphs of many calls are replayed, each call on other\n"
+           "        memory that no cache holds any more; min..max over the rounds\n"
+           "floor   the fastest of plain copy kernels reading and writing as many matrices (2+1: two read, one\n"
+           "        written), in graphs and rounds of the same kind; ratio = us / floor us\n"
+           "cold    single launches outside of graphs, each after twice the L2 cache was copied; with a floor so "
+           "timed\n"
+           "noise   the first operation over itself, entered twice: differences below it mean nothing\n"
+           "frozen  backward without the weight's gradient; scratch: memory the library asked for beside the outputs\n";
+  }
   return "us      median of the rounds; min..max over the rounds; each sample meets memory that no cache holds any "
          "more\n"
          "floor   the fastest of plain copies reading and writing as many matrices (2+1: two read, one written) on as\n"
@@ -127,9 +168,17 @@ ordered_json bench_json(const BenchPlan& plan, const std::string& device, const 
                     {"order_version", tn_order_version()},
                     {"device", device},
                     {"machine", {{"cpu", machine.cpu}, {"arch", machine.arch}, {"threads", machine.threads}}},
-                    {"rounds", plan.rounds},
-                    {"sample_ms", plan.sample_seconds * 1e3},
-                    {"rotate_bytes", plan.rotate_bytes}};
+                    {"rounds", plan.rounds}};
+  if (machine.cuda) {
+    json["machine"]["cuda"] = {{"name", machine.cuda->name},
+                               {"compute_capability", fmt::format("{}.{}", machine.cuda->major, machine.cuda->minor)},
+                               {"multiprocessors", machine.cuda->multiprocessors},
+                               {"memory_bytes", machine.cuda->memory_bytes},
+                               {"l2_bytes", machine.cuda->l2_bytes}};
+  } else {
+    json["sample_ms"] = plan.sample_seconds * 1e3;
+  }
+  json["rotate_bytes"] = plan.rotate_bytes;
   json["groups"] = ordered_json::array();
   for (const BenchGroup& group : groups) json["groups"].push_back(json_of(group));
   return json;

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "cli/copy_set.hpp"
+
 namespace truenorm::cli {
 
 // The threads of a copy: tasks are taken one by one, as the library's own threads do, the caller being one of them.
@@ -35,14 +37,6 @@ class CopyThreads {
   std::atomic<uint32_t> running_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
-};
-
-// The memory that one call passes over: every byte of `reads` is read once and every byte of `writes` written once.
-struct CopySet {
-  std::vector<std::span<const std::byte>> reads;
-  std::vector<std::span<std::byte>> writes;
-
-  size_t bytes() const;
 };
 
 // The ways to make a plain copy. Which is the fastest depends on the machine, the sizes and the threads, so the floor

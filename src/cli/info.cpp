@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cuda/device.hpp"
 #include "cli/options.hpp"
 
 namespace truenorm::cli {
@@ -18,7 +19,7 @@ struct Info {
   std::vector<std::string> isas;
   std::vector<std::string> unavailable_isas;  // built in, but not on this CPU
   std::string auto_isa = tn_isa_name(widest_isa());
-  int32_t cuda_devices = tn_device_count(TN_CUDA);
+  std::vector<CudaDevice> cuda = cuda_devices();
   int32_t threads = hardware_threads();
 
   Info() {
@@ -29,7 +30,17 @@ struct Info {
   }
 };
 
+std::string capability(const CudaDevice& device) { return fmt::format("{}.{}", device.major, device.minor); }
+
 void print_json(const Info& info) {
+  nlohmann::ordered_json cuda = nlohmann::ordered_json::array();
+  for (const CudaDevice& device : info.cuda) {
+    cuda.push_back({{"name", device.name},
+                    {"compute_capability", capability(device)},
+                    {"multiprocessors", device.multiprocessors},
+                    {"memory_bytes", device.memory_bytes},
+                    {"l2_bytes", device.l2_bytes}});
+  }
   const nlohmann::ordered_json json{{"version", tn_version()},
                                     {"order_version", tn_order_version()},
                                     {"order_frozen", tn_order_version() != 0},
@@ -37,7 +48,8 @@ void print_json(const Info& info) {
                                     {"instruction_sets", info.isas},
                                     {"instruction_sets_not_on_this_cpu", info.unavailable_isas},
                                     {"auto_instruction_set", info.auto_isa},
-                                    {"devices", {{"cpu", tn_device_count(TN_CPU)}, {"cuda", info.cuda_devices}}},
+                                    {"devices", {{"cpu", tn_device_count(TN_CPU)}, {"cuda", info.cuda.size()}}},
+                                    {"cuda_devices", cuda},
                                     {"hardware_threads", info.threads}};
   fmt::print("{}\n", json.dump(2));
 }
@@ -51,7 +63,12 @@ void print_text(const Info& info) {
   if (!info.unavailable_isas.empty()) {
     fmt::print("not on this CPU   {} (built in)\n", fmt::join(info.unavailable_isas, ", "));
   }
-  fmt::print("devices           cpu, {} cuda\n", info.cuda_devices);
+  fmt::print("devices           cpu, {} cuda\n", info.cuda.size());
+  for (size_t i = 0; i < info.cuda.size(); ++i) {
+    const CudaDevice& device = info.cuda[i];
+    fmt::print("{:<16}  {}, compute capability {}, {} GB\n", fmt::format("cuda:{}", i), device.name, capability(device),
+               device.memory_bytes / 1'000'000'000);
+  }
   fmt::print("hardware threads  {}\n", info.threads);
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include "cli/cuda/device.hpp"
 #include "cli/error.hpp"
 #include "cli/text.hpp"
 
@@ -26,6 +28,17 @@ int32_t choose(std::string_view text, std::string_view option, std::span<const C
   user_error("{} does not know {}; it takes one of {}", option, printable(text), allowed);
 }
 
+// The device's name.
+std::string choose_device(int32_t index, std::string_view isa) {
+  if (!tn_has_backend(TN_CUDA)) user_error("--device cuda: this build has no CUDA backend");
+  const int32_t count = tn_device_count(TN_CUDA);
+  if (count == 0) user_error("--device cuda: no CUDA device can be used");
+  if (index >= count) user_error("--device cuda:{}: there are {} CUDA devices, counted from 0", index, count);
+  if (isa != "auto") user_error("--isa {} is for the CPU, and --device is cuda", isa);
+  choose_cuda_device(index);
+  return chosen_cuda_device().name;
+}
+
 }  // namespace
 
 tn_dtype parse_dtype(std::string_view text, std::string_view option) {
@@ -42,9 +55,17 @@ tn_isa parse_isa(std::string_view text, std::string_view option) {
   return choose(text, option, kChoices);
 }
 
-tn_device_type parse_device(std::string_view text, std::string_view option) {
-  static constexpr std::array<Choice, 2> kChoices{{{"cpu", TN_CPU}, {"cuda", TN_CUDA}}};
-  return choose(text, option, kChoices);
+Place parse_device(std::string_view text, std::string_view option) {
+  constexpr std::string_view kNumbered = "cuda:";
+  if (text == "cpu") return {TN_CPU, 0};
+  if (text == "cuda") return {TN_CUDA, 0};
+  if (text.starts_with(kNumbered)) {
+    const std::string_view number = text.substr(kNumbered.size());
+    int32_t index = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+    if (error == std::errc() && end == number.data() + number.size() && index >= 0) return {TN_CUDA, index};
+  }
+  user_error("{} does not know {}; it takes one of cpu, cuda, cuda:1 and so on", option, printable(text));
 }
 
 tn_rounding parse_rounding(std::string_view text, std::string_view option) {
@@ -69,7 +90,7 @@ int32_t hardware_threads() {
 }
 
 void add_exec_options(CLI::App& app, ExecOptions& options) {
-  app.add_option("--device", options.device, "cpu or cuda")->type_name("DEVICE")->capture_default_str();
+  app.add_option("--device", options.device, kDeviceHelp)->type_name("DEVICE")->capture_default_str();
   app.add_option("--isa", options.isa, "CPU instruction set: auto, scalar, avx2, avx512 or neon; all give equal bits")
       ->type_name("ISA")
       ->capture_default_str();
@@ -86,9 +107,9 @@ void add_exec_options(CLI::App& app, ExecOptions& options) {
 
 Executor::Executor(const ExecOptions& options) {
   exec_.struct_size = sizeof(exec_);
-  exec_.device = parse_device(options.device, "--device");
-  if (exec_.device == TN_CUDA && !tn_has_backend(TN_CUDA)) user_error("--device cuda: this build has no CUDA backend");
-  if (exec_.device == TN_CUDA && tn_device_count(TN_CUDA) == 0) user_error("--device cuda: no CUDA device can be used");
+  const Place place = parse_device(options.device, "--device");
+  exec_.device = place.device;
+  exec_.device_index = place.index;
   exec_.isa = parse_isa(options.isa, "--isa");
   if (exec_.isa != TN_ISA_AUTO && !tn_isa_available(exec_.isa)) {
     user_error("--isa {}: this {}; 'truenorm info' lists what there is", tn_isa_name(exec_.isa),
@@ -99,7 +120,16 @@ Executor::Executor(const ExecOptions& options) {
   tn_error error{};
   require_ok(tn_threads_create(options.threads > 0 ? options.threads : hardware_threads(), &pool, &error), error);
   pool_.reset(pool);
-  exec_.threads = pool;
+  if (cuda()) {
+    cuda_name_ = choose_device(place.index, options.isa);
+  } else {
+    exec_.threads = pool;
+  }
+}
+
+std::string Executor::where() const {
+  if (cuda()) return cuda_name_;
+  return fmt::format("{}, {} thread{}", tn_isa_name(isa_), threads(), threads() == 1 ? "" : "s");
 }
 
 void require_ok(tn_status status, const tn_error& error) {

@@ -19,7 +19,8 @@
 namespace truenorm::cli {
 namespace {
 
-RunReport describe(const RunSettings& settings, const RunInputs& inputs, const Executor& executor) {
+RunReport describe(const RunOptions& options, const RunSettings& settings, const RunInputs& inputs,
+                   const Executor& executor) {
   RunReport report;
   report.settings = settings;
   report.rows = inputs.m;
@@ -29,6 +30,8 @@ RunReport describe(const RunSettings& settings, const RunInputs& inputs, const E
         std::pair("bias", &inputs.bias), std::pair("dy", &inputs.dy), std::pair("ds", &inputs.ds)}) {
     if (*tensor) report.inputs.emplace_back(name, tn_dtype_name(tensor->dtype()));
   }
+  report.device = options.exec.device;
+  report.where = executor.where();
   report.isa = tn_isa_name(executor.isa());
   report.threads = executor.threads();
   return report;
@@ -39,7 +42,7 @@ void run(const RunOptions& options) {
   const Executor executor(options.exec);
   const RunFiles files(options, settings, input_paths(options));
   RunInputs inputs = load_inputs(options, settings);
-  RunReport report = describe(settings, inputs, executor);
+  RunReport report = describe(options, settings, inputs, executor);
   RunCall call(settings, inputs, files.outputs(), executor);
   const std::vector<OutputTensor> outputs = call.outputs();
   files.check_types(outputs);

@@ -31,30 +31,6 @@ tn_dtype first_of(std::initializer_list<tn_dtype> dtypes) {
   return TN_DTYPE_NONE;
 }
 
-Scratch scratch_for(const Executor& executor, const tn_forward_args& args) {
-  tn_workspace sizes{};
-  tn_error error{};
-  require_ok(tn_forward_workspace(&executor.exec(), &args, &sizes, &error), error);
-  return Scratch(sizes);
-}
-
-Scratch scratch_for(const Executor& executor, const tn_backward_args& args) {
-  tn_workspace sizes{};
-  tn_error error{};
-  require_ok(tn_backward_workspace(&executor.exec(), &args, &sizes, &error), error);
-  return Scratch(sizes);
-}
-
-void execute(const Executor& executor, const tn_forward_args& args, const Scratch& scratch) {
-  tn_error error{};
-  require_ok(tn_forward(&executor.exec(), &args, scratch.workspace(), &error), error);
-}
-
-void execute(const Executor& executor, const tn_backward_args& args, const Scratch& scratch) {
-  tn_error error{};
-  require_ok(tn_backward(&executor.exec(), &args, scratch.workspace(), &error), error);
-}
-
 }  // namespace
 
 std::vector<std::string> possible_outputs(const RunSettings& settings) {
@@ -75,12 +51,6 @@ std::vector<std::string> default_outputs(const RunOptions& options, const RunSet
   return names;
 }
 
-Scratch::Scratch(const tn_workspace& sizes) : data_(sizes.size), counters_(sizes.counters_size), workspace_(sizes) {
-  std::fill(counters_.bytes().begin(), counters_.bytes().end(), std::byte{0});
-  workspace_.data = data_.bytes().data();
-  workspace_.counters = counters_.bytes().data();
-}
-
 RunCall::RunCall(const RunSettings& settings, RunInputs& inputs, const std::vector<std::string>& outputs,
                  const Executor& executor)
     : backward_(settings.backward), eps_(settings.eps), executor_(executor), wanted_(outputs) {
@@ -90,10 +60,10 @@ RunCall::RunCall(const RunSettings& settings, RunInputs& inputs, const std::vect
     const tn_dtype x_dtype = x_is_s ? first_of({settings.dtype, inputs.x.dtype()}) : inputs.x.dtype();
     if (!inputs.rstd) compute_statistics(settings, inputs);
     prepare_backward(settings, inputs, x_dtype);
-    scratch_.emplace(scratch_for(executor_, backward_args_));
+    backward_call_.emplace(executor_.exec(), backward_args_);
   } else {
     prepare_forward(settings, inputs);
-    scratch_.emplace(scratch_for(executor_, forward_args_));
+    forward_call_.emplace(executor_.exec(), forward_args_);
   }
   for (const HostTensor* tensor : {&inputs.x, &inputs.residual, &inputs.weight, &inputs.bias, &inputs.dy, &inputs.ds,
                                    &inputs.mean, &inputs.rstd}) {
@@ -110,7 +80,7 @@ void RunCall::compute_statistics(const RunSettings& settings, RunInputs& inputs)
   args.residual_out = s.matrix(inputs.n);
   args.mean = inputs.mean.vector();
   args.rstd = inputs.rstd.vector();
-  execute(executor_, args, scratch_for(executor_, args));
+  LibraryCall(executor_.exec(), args).run();
   computed_statistics_ = true;
   if (s) {
     inputs.x = std::move(s);
@@ -155,9 +125,9 @@ const HostTensor& RunCall::place(const std::string& name, tn_dtype dtype, std::v
   return outputs_.back().tensor;
 }
 
-void RunCall::run() {
-  backward_ ? execute(executor_, backward_args_, *scratch_) : execute(executor_, forward_args_, *scratch_);
-}
+void RunCall::run() { backward_ ? backward_call_->run() : forward_call_->run(); }
+
+void RunCall::enqueue(void* stream) { backward_ ? backward_call_->enqueue(stream) : forward_call_->enqueue(stream); }
 
 std::vector<OutputTensor> RunCall::outputs() const {
   std::vector<OutputTensor> views;
@@ -179,7 +149,7 @@ RunCall::ColumnSums RunCall::column_sums() const {
   };
   redirect(args.dweight, sums.dweight);
   redirect(args.dbias, sums.dbias);
-  execute(executor_, args, scratch_for(executor_, args));
+  LibraryCall(executor_.exec(), args).run();
   return sums;
 }
 

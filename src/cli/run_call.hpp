@@ -8,6 +8,7 @@
 
 #include "cli/host_tensor.hpp"
 #include "cli/io/stored_tensor.hpp"
+#include "cli/library_call.hpp"
 #include "cli/options.hpp"
 #include "cli/run_inputs.hpp"
 
@@ -19,19 +20,7 @@ std::vector<std::string> possible_outputs(const RunSettings& settings);
 // Those that -o writes: all that the inputs give a meaning to.
 std::vector<std::string> default_outputs(const RunOptions& options, const RunSettings& settings);
 
-// Memory for the scratch that a *_workspace call asked for.
-class Scratch {
- public:
-  explicit Scratch(const tn_workspace& sizes);
-  const tn_workspace* workspace() const { return &workspace_; }
-
- private:
-  Buffer data_;
-  Buffer counters_;
-  tn_workspace workspace_;
-};
-
-// One call of the library on `inputs`, with memory for the outputs named and for scratch. Everything passed in must
+// One call of the library on `inputs`, with memory for the outputs named. Everything passed in must
 // stay. For a backward without rstd, the constructor runs the forward, and s takes x's place in `inputs`.
 class RunCall {
  public:
@@ -39,6 +28,8 @@ class RunCall {
           const Executor& executor);
 
   void run();
+  // On a CUDA device: the call alone, on `stream`, as LibraryCall has it.
+  void enqueue(void* stream);
 
   bool backward() const { return backward_; }
   const tn_forward_args& forward() const { return forward_args_; }
@@ -78,7 +69,8 @@ class RunCall {
   std::vector<Output> outputs_;
   tn_forward_args forward_args_{};
   tn_backward_args backward_args_{};
-  std::optional<Scratch> scratch_;
+  std::optional<LibraryCall<tn_forward_args>> forward_call_;
+  std::optional<LibraryCall<tn_backward_args>> backward_call_;
   std::vector<size_t> reads_;
 };
 

@@ -54,9 +54,9 @@ void print_report(const RunReport& report) {
   const RunSettings& settings = report.settings;
   fmt::print("{} {}: {} rows of {}", op_name(settings.op), direction(settings), report.rows, report.n);
   for (const auto& [name, type] : report.inputs) fmt::print(", {} {}", name, type);
-  fmt::print("\nrounding {}, eps {}, offset {}; {}, {} thread{}; {:.3f} ms\n", rounding_name(settings.rounding),
-             settings.eps, settings.offset, report.isa, report.threads, report.threads == 1 ? "" : "s",
-             report.seconds * kMilli);
+  fmt::print("\nrounding {}, eps {}, offset {}; {}; {:.3f} ms{}\n", rounding_name(settings.rounding), settings.eps,
+             settings.offset, report.where, report.seconds * kMilli,
+             report.device == "cpu" ? "" : " with the copies to the device and back");
   for (const ReportedOutput& output : report.outputs) {
     fmt::print("  {:<9} {:<4}  {}  fnv1a {}{}\n", output.name, tn_dtype_name(output.dtype), shape_text(output.shape),
                hex(output.checksum), output.path.empty() ? "" : "  -> " + output.path);
@@ -81,8 +81,13 @@ std::string report_json(const RunReport& report) {
   json["rounding"] = rounding_name(settings.rounding);
   json["eps"] = settings.eps;
   json["offset"] = settings.offset;
-  json["instruction_set"] = report.isa;
-  json["threads"] = report.threads;
+  json["device"] = report.device;
+  if (report.device == "cpu") {
+    json["instruction_set"] = report.isa;
+    json["threads"] = report.threads;
+  } else {
+    json["device_name"] = report.where;
+  }
   json["seconds"] = report.seconds;
   json["outputs"] = ordered_json::array();
   for (const ReportedOutput& output : report.outputs) {

@@ -31,9 +31,11 @@ struct RunReport {
   int64_t rows = 0;
   int64_t n = 0;
   std::vector<std::pair<std::string, std::string>> inputs;  // name and type
+  std::string device;                                       // as on the command line
+  std::string where;                                        // as Executor has it
   std::string isa;
   int32_t threads = 0;
-  double seconds = 0;  // of the one call that gave the outputs
+  double seconds = 0;  // of the one call that gave the outputs; on a CUDA device, with the copies there and back
   std::vector<ReportedOutput> outputs;
   std::vector<CheckLine> checks;
   std::optional<RunTiming> timing;

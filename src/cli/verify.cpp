@@ -123,7 +123,7 @@ void run_verify(const VerifyOptions& options) {
   {
     Progress progress(cases);
     for (const VerifyCase& c : cases) {
-      report.add(c, run_case(c, options.seed, executor.exec()));
+      report.add(c, run_case(c, options.seed, executor));
       progress.finished(c);
     }
   }
@@ -132,20 +132,23 @@ void run_verify(const VerifyOptions& options) {
   const Coverage coverage = coverage_of(cases);
   std::FILE* const stream = options.json == "-" ? stderr : stdout;
   fmt::print(stream, "{}\n{}", report.table(), coverage_text(coverage));
-  fmt::print(stream, "{} outputs compared with FP64 in {:.1f} s: {}, {} threads, seed {}.\n", report.outputs(), seconds,
-             tn_isa_name(executor.isa()), executor.threads(), options.seed);
+  fmt::print(stream, "{} outputs compared with FP64 in {:.1f} s: {}, seed {}.\n", report.outputs(), seconds,
+             executor.where(), options.seed);
   fmt::print(stream, "{}\n", report.passed() ? "All bars met." : "NOT all bars met.");
 
   if (!options.json.empty()) {
-    nlohmann::ordered_json json{{"version", tn_version()},
-                                {"order_version", tn_order_version()},
-                                {"device", options.exec.device},
-                                {"isa", tn_isa_name(executor.isa())},
-                                {"threads", executor.threads()},
-                                {"seed", options.seed},
-                                {"set", options.full ? "full" : "quick"},
-                                {"seconds", seconds},
-                                {"coverage", coverage_json(coverage)}};
+    nlohmann::ordered_json json{
+        {"version", tn_version()}, {"order_version", tn_order_version()}, {"device", options.exec.device}};
+    if (executor.cuda()) {
+      json["device_name"] = executor.where();
+    } else {
+      json["isa"] = tn_isa_name(executor.isa());
+    }
+    json["threads"] = executor.threads();
+    json["seed"] = options.seed;
+    json["set"] = options.full ? "full" : "quick";
+    json["seconds"] = seconds;
+    json["coverage"] = coverage_json(coverage);
     json.update(report.json());
     const std::string text = json.dump(1) + "\n";
     if (file) {
@@ -181,6 +184,7 @@ void add_verify(CLI::App& app) {
       "  truenorm verify\n"
       "  truenorm verify --full --json accuracy.json\n"
       "  truenorm verify --op layer_norm,add_layer_norm --n 768,1024 --m 512 --isa scalar\n"
+      "  truenorm verify --device cuda\n"
       "Exit code 1: a bar is not met.");
   sub->callback([options] { run_verify(*options); });
 }

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "cli/options.hpp"
+#include "cli/library_call.hpp"
 #include "cli/verify_data.hpp"
 #include "reference/backward.hpp"
 #include "reference/forward.hpp"
@@ -107,10 +107,9 @@ Data choose_data(const VerifyCase& c, uint64_t seed) {
 
 // Runs work(begin, end) for contiguous shares of the rows, each on a thread of its own, and returns what they return.
 template <typename Result, typename Work>
-std::vector<Result> over_rows(const tn_exec& exec, int64_t row_count, int64_t n, const Work& work) {
+std::vector<Result> over_rows(int32_t threads, int64_t row_count, int64_t n, const Work& work) {
   const int64_t useful = std::max<int64_t>(row_count * n / kElementsPerThread, 1);
-  const int64_t workers =
-      std::min({static_cast<int64_t>(tn_threads_count(exec.threads)), useful, std::max<int64_t>(row_count, 1)});
+  const int64_t workers = std::min({int64_t{threads}, useful, std::max<int64_t>(row_count, 1)});
   std::vector<std::future<Result>> futures;
   for (int64_t worker = 1; worker < workers; ++worker) {
     futures.push_back(std::async(std::launch::async, [&work, worker, workers, row_count] {
@@ -125,10 +124,10 @@ std::vector<Result> over_rows(const tn_exec& exec, int64_t row_count, int64_t n,
 
 class CaseRun {
  public:
-  CaseRun(const VerifyCase& c, uint64_t seed, const tn_exec& exec)
+  CaseRun(const VerifyCase& c, uint64_t seed, const Executor& executor)
       : c_(c),
         data_(choose_data(c, seed)),
-        exec_(exec),
+        executor_(executor),
         weight_(OwnedTensor::vector(c.weight, c.n)),
         bias_(OwnedTensor::vector(c.bias, c.n)),
         saved_mean_(OwnedTensor::vector(c.op == TN_LAYER_NORM ? TN_F32 : TN_DTYPE_NONE, c.m)),
@@ -151,7 +150,7 @@ class CaseRun {
   void fill(const OwnedTensor& tensor, Tensor which, const Distribution& distribution) const {
     const tn_tensor& view = tensor.view();
     if (!reference::present(view)) return;
-    over_rows<int>(exec_, reference::rows(view), c_.n, [&](int64_t begin, int64_t end) {
+    over_rows<int>(executor_.threads(), reference::rows(view), c_.n, [&](int64_t begin, int64_t end) {
       std::vector<double> scratch(static_cast<size_t>(c_.n));
       for (int64_t row = begin; row < end; ++row) {
         fill_row(view, row, hash_with(data_.key, which), distribution, scratch.data());
@@ -164,19 +163,6 @@ class CaseRun {
     OwnedTensor tensor = OwnedTensor::matrix(dtype, c_.m, c_.n);
     fill(tensor, which, distribution);
     return tensor;
-  }
-
-  // Asks for the scratch, then runs.
-  template <typename Args, typename WorkspaceCall, typename Call>
-  void call(const Args& args, WorkspaceCall workspace_call, Call library_call) const {
-    tn_error error{};
-    tn_workspace workspace{};
-    require_ok(workspace_call(&exec_, &args, &workspace, &error), error);
-    std::vector<std::byte> scratch(workspace.size);
-    std::vector<std::byte> counters(workspace.counters_size);
-    workspace.data = scratch.data();
-    workspace.counters = counters.data();
-    require_ok(library_call(&exec_, &args, &workspace, &error), error);
   }
 
   void forward() {
@@ -198,14 +184,15 @@ class CaseRun {
     args.residual_out = residual_out.view();
     args.mean = saved_mean_.view();
     args.rstd = saved_rstd_.view();
-    call(args, tn_forward_workspace, tn_forward);
+    LibraryCall(executor_.exec(), args).run();
 
     // What the backward reads: s, from the oracle, in the type that the forward gave it.
     s_ = OwnedTensor::matrix(c_.add ? (c_.residual_out != TN_DTYPE_NONE ? c_.residual_out : c_.residual) : c_.x, c_.m,
                              c_.n);
     const reference::Forward oracle(args);
-    const auto parts = over_rows<CaseResult>(
-        exec_, c_.m, c_.n, [&](int64_t begin, int64_t end) { return compare_forward(args, oracle, begin, end); });
+    const auto parts = over_rows<CaseResult>(executor_.threads(), c_.m, c_.n, [&](int64_t begin, int64_t end) {
+      return compare_forward(args, oracle, begin, end);
+    });
     for (const CaseResult& part : parts) {
       result_.y.add(part.y);
       result_.statistics.add(part.statistics);
@@ -270,11 +257,12 @@ class CaseRun {
     args.dresidual = dresidual.view();
     args.dweight = dweight.view();
     args.dbias = dbias.view();
-    call(args, tn_backward_workspace, tn_backward);
+    LibraryCall(executor_.exec(), args).run();
 
     const reference::Backward oracle(args, mean_, rstd_);
-    const auto parts = over_rows<BackwardPart>(
-        exec_, c_.m, c_.n, [&](int64_t begin, int64_t end) { return compare_backward(args, oracle, begin, end); });
+    const auto parts = over_rows<BackwardPart>(executor_.threads(), c_.m, c_.n, [&](int64_t begin, int64_t end) {
+      return compare_backward(args, oracle, begin, end);
+    });
     reference::ColumnSums sums(c_.n);
     for (const BackwardPart& part : parts) {
       result_.dx.add(part.dx);
@@ -333,7 +321,7 @@ class CaseRun {
     args.dweight = dweight.view();
     args.dbias = dbias.view();
     args.ds = {};
-    call(args, tn_backward_workspace, tn_backward);
+    LibraryCall(executor_.exec(), args).run();
     const auto count = [&](const tn_tensor& stored, const tn_tensor& exact) {
       if (!reference::present(stored)) return;
       result_.wrong_roundings += reference::count_wrong_roundings(
@@ -345,7 +333,7 @@ class CaseRun {
 
   VerifyCase c_;
   Data data_;
-  const tn_exec& exec_;
+  const Executor& executor_;
   OwnedTensor weight_;
   OwnedTensor bias_;
   OwnedTensor saved_mean_;
@@ -358,6 +346,8 @@ class CaseRun {
 
 }  // namespace
 
-CaseResult run_case(const VerifyCase& c, uint64_t seed, const tn_exec& exec) { return CaseRun(c, seed, exec).run(); }
+CaseResult run_case(const VerifyCase& c, uint64_t seed, const Executor& executor) {
+  return CaseRun(c, seed, executor).run();
+}
 
 }  // namespace truenorm::cli

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cli/options.hpp"
 #include "cli/verify_plan.hpp"
 #include "reference/measures.hpp"
 
@@ -20,8 +21,8 @@ struct CaseResult {
   int64_t wrong_roundings = 0;        // 16-bit dweight or dbias that are not the FP32 ones rounded once
 };
 
-// The case and `seed` decide the data. Uses as many threads as exec's pool has. Throws as require_ok does where the
-// library refuses.
-CaseResult run_case(const VerifyCase& c, uint64_t seed, const tn_exec& exec);
+// The case and `seed` decide the data. Uses the executor's threads for the data and the oracle. Throws as require_ok
+// does where the library refuses.
+CaseResult run_case(const VerifyCase& c, uint64_t seed, const Executor& executor);
 
 }  // namespace truenorm::cli

@@ -40,6 +40,7 @@ class Frame(CommandTest):
         expected = {"x86_64": ["avx2", "avx512", "scalar"], "aarch64": ["neon", "scalar"]}
         self.assertEqual(sets, expected.get(platform.machine(), sets))
         self.assertEqual(info["devices"]["cpu"], 1)
+        self.assertEqual(len(info["cuda_devices"]), info["devices"]["cuda"])
         self.assertGreaterEqual(info["hardware_threads"], 1)
 
     def test_wrong_command_lines(self):

@@ -98,6 +98,11 @@ class RunErrors(CommandTest):
         if json.loads(self.succeed("info", "--json"))["devices"]["cuda"] == 0:
             self.refuse_run("rms_norm", "--x", "x.npy", "--device", "cuda", saying=["--device cuda", "CUDA"])
 
+    def test_cuda_device_that_is_not_there(self):
+        for device in ["cuda:", "cuda:-1", "cuda:one", "cuda:99999999999"]:
+            self.refuse_run("rms_norm", "--x", "x.npy", "--device", device, saying=["--device", "cuda:1"])
+        self.refuse_run("rms_norm", "--x", "x.npy", "--device", "cuda:4095", saying=["--device cuda", "CUDA"])
+
     def test_combinations(self):
         x = ["--x", "x.npy"]
         for option in ["--dy", "--ds", "--mean", "--rstd"]:

@@ -1,0 +1,67 @@
+"""The command on a CUDA device, where there is one: the CPU's bits, and times."""
+
+import json
+
+from command import CommandTest
+from tensors import npy
+
+
+class Cuda(CommandTest):
+    def setUp(self):
+        super().setUp()
+        if json.loads(self.succeed("info", "--json"))["devices"]["cuda"] == 0:
+            self.skipTest("no CUDA device: nothing was checked")
+        rows, n = 37, 520
+        self.put("x.npy", npy((rows, n), [((i * 7919) % 1009 - 500) / 128 for i in range(rows * n)]))
+        self.put("w.npy", npy((n,), [(i % 9 - 3) / 4 for i in range(n)]))
+
+    def report(self, *arguments):
+        return json.loads(self.succeed("run", *arguments, "--check", "--json", "-"))
+
+    def test_bits(self):
+        more = ["--residual", "random:3", "--weight", "w.npy", "--bias", "random:4", "--offset", "1"]
+        for operation in ["rms_norm", "layer_norm"]:
+            for direction in [[], ["--backward", "--dy", "random:5", "--ds", "random:6"]]:
+                for dtype in ["f32", "f16", "bf16"]:
+                    with self.subTest(operation=operation, direction=direction, dtype=dtype):
+                        call = [operation, "--x", "x.npy", *more, *direction, "--dtype", dtype]
+                        here, there = self.report(*call), self.report(*call, "--device", "cuda")
+                        self.assertEqual(here["outputs"], there["outputs"])
+                        self.assertEqual((here["device"], there["device"]), ("cpu", "cuda"))
+
+    def test_no_rows(self):
+        self.put("x.npy", npy((0, 520), []))
+        call = ["rms_norm", "--x", "x.npy", "--weight", "w.npy"]
+        self.assertEqual(self.report(*call)["outputs"], self.report(*call, "--device", "cuda")["outputs"])
+
+    def test_time(self):
+        report = self.report("rms_norm", "--x", "x.npy", "--device", "cuda:0", "--time")
+        self.assertGreater(report["timing"]["call_seconds"], 0)
+        self.assertGreater(report["timing"]["copy_seconds"], 0)
+        self.assertIn("the copies to the device", self.succeed("run", "rms_norm", "--x", "x.npy", "--device", "cuda"))
+
+    def test_verify(self):
+        done = self.call("verify", "--device", "cuda", "--n", "1,384,4097", "--m", "0,3,130", "--json", "v.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("v.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertTrue(report["passed"])
+        self.assertEqual(report["device"], "cuda")
+
+    def test_bench(self):
+        options = ["--quick", "--shape", "1x8,128x768", "--dtype", "bf16", "--rotate-mb", "8", "--json", "b.json"]
+        done = self.call("bench", "--device", "cuda", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("b.json"), encoding="utf-8") as file:
+            groups = json.load(file)["groups"]
+        self.assertEqual([group["m"] for group in groups], [1, 128])
+        for group in groups:
+            self.assertEqual(len(group["results"]), 12)
+            for result in group["results"]:
+                self.assertGreater(result["median_us"], 0)
+                self.assertGreater(result["ratio"], 0)
+
+    def test_no_such_device(self):
+        self.refuse("verify", "--device", "cuda:4095", saying=["cuda:4095", "CUDA devices"])
+        self.refuse("bench", "--device", "cuda:4095", saying=["cuda:4095", "CUDA devices"])
+        self.refuse("run", "rms_norm", "--x", "x.npy", "--device", "cuda", "--isa", "scalar", saying="--isa")

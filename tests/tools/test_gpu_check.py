@@ -1,0 +1,230 @@
+"""tools/gpu_check without a GPU: in a folder of its own, with programs that play the command, the tests and the
+sanitizer."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+import gpu_record  # noqa: E402
+
+# Each program says what the variable of its own name holds, when it holds something, and fails.
+TRUENORM = r"""
+import json, os, sys
+def line(**more):
+    return dict(operation="rms_norm", rounding="once", kind="uniform", elements=1000, correct=999, correct_share=0.999,
+                worst_ulp=1, worst_fp32_units=0.5, relative_l2=1.6e-3, ideal_relative_l2=1.6e-3, passed=True) | more
+def times(us):
+    return dict(median_us=us, min_us=us - 1, max_us=us + 1)
+def result(direction):
+    return times(10.0) | dict(op="rms_norm", direction=direction, floor=times(8.0), ratio=1.25, cold=times(20.0),
+                              cold_floor=times(16.0), cold_ratio=1.25, bytes=65536, workspace_bytes=0)
+kind = sys.argv[1]
+devices = [] if os.environ.get("NO_DEVICE") else [dict(name="Vendor GPU 7", compute_capability="9.0")]
+reports = dict(
+    info=dict(version="1.2.3", order_version=1, cuda_devices=devices),
+    verify=dict(coverage=dict(cases=5), lines=[
+        line(direction="forward", dtype="bf16"),
+        line(direction="backward", dtype="f32", worst_weight_gradient_over_bar=0.5)]),
+    bench=dict(groups=[dict(m=4, n=4096, dtype="bf16", noise=1.01,
+                            results=[result(d) for d in ["forward", "backward", "frozen"]])]))
+text = json.dumps(reports[kind])
+if kind == "info":
+    print(text)
+else:
+    open(sys.argv[sys.argv.index("--json") + 1], "w").write(text)
+if os.environ.get("BREAK") == kind:
+    sys.exit("a bar is broken")
+"""
+CUDA_TEST = r"""
+import json, os, sys, time
+if os.environ.get("BREAK") == "slow": time.sleep(60)
+result = "SKIPPED" if os.environ.get("BREAK") == "skip" else "COMPLETED"
+failed = os.environ.get("BREAK") == "tests" and "GTEST_SHARD_INDEX" in os.environ
+print("[  PASSED  ] 2 tests.")
+if failed: print("[  FAILED  ] Suite.Name, where ...")
+tests = [dict(status="RUN", result=result)] * 2
+for argument in sys.argv:
+    if argument.startswith("--gtest_output=json:"):
+        open(argument[20:], "w").write(json.dumps(dict(failures=int(failed), testsuites=[dict(testsuite=tests)])))
+sys.exit(int(failed))
+"""
+SANITIZER = r"""
+import os, subprocess, sys
+tool = sys.argv[sys.argv.index("--tool") + 1]
+program = next(i for i, a in enumerate(sys.argv) if a.endswith("cuda_test"))
+subprocess.run(sys.argv[program:], check=True)
+broken = os.environ.get("BREAK") == tool
+print("========= %s SUMMARY: %d errors" % ("RACECHECK" if tool == "racecheck" else "ERROR", broken))
+sys.exit(9 if broken else 0)
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        (self.root / "tools").mkdir()
+        for name in ["gpu_check", "gpu_record.py"]:
+            shutil.copy(TOOLS / name, self.root / "tools" / name)
+        for name in ["src/api/a.cpp", "src/cuda/kernels/k.cuh", "src/spec/s.hpp", "src/cli/main.cpp"]:
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text("of " + name)
+        self.program("binaries/truenorm", TRUENORM)
+        self.program("binaries/cuda_test", CUDA_TEST)
+        self.program("path/compute-sanitizer", SANITIZER)
+
+    def program(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(0o755)
+
+    def call(self, *arguments, **environment):
+        path = f"{self.root / 'path'}{os.pathsep}{os.environ.get('PATH', '')}"
+        return subprocess.run(
+            [sys.executable, "-B", self.root / "tools/gpu_check", *arguments],
+            env=os.environ | {"PATH": path} | environment, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    def check(self, *arguments, code=0, **environment):
+        done = self.call("--binaries", str(self.root / "binaries"), *arguments, **environment)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def record(self, folder="evidence"):
+        return json.loads((self.root / folder / "vendor-gpu-7.json").read_text())
+
+    def outcomes(self, folder="evidence"):
+        return {step["name"]: step["outcome"] for step in self.record(folder)["steps"]}
+
+    # ---- The whole
+
+    def test_everything_passes(self):
+        self.check()
+        record = self.record()
+        self.assertEqual(gpu_record.problems(record), [])
+        self.assertTrue(record["passed"])
+        self.assertFalse(record["quick"])
+        self.assertEqual(record["sources_sha256"], gpu_record.sources_hash(self.root))
+        self.assertEqual(self.outcomes().pop("build"), "not run")
+        self.assertEqual({v for k, v in self.outcomes().items() if k != "build"}, {"passed"})
+        text = (self.root / "evidence/vendor-gpu-7.md").read_text()
+        for part in ["# Vendor GPU 7", "everything passed", "| rms_norm | 4 x 4096 | **1.25** (10.00 / 8.00)", "99.9000 %"]:
+            self.assertIn(part, text)
+        self.assertEqual(self.call("--stale").returncode, 0)
+
+    def test_a_failing_step_is_recorded_and_the_others_run(self):
+        for broken in ["tests", "memcheck", "racecheck", "initcheck", "synccheck", "verify", "bench"]:
+            with self.subTest(broken=broken):
+                self.check(code=1, BREAK=broken)
+                self.assertFalse(self.record()["passed"])
+                failed = [name for name, outcome in self.outcomes().items() if outcome == "failed"]
+                self.assertEqual(failed, [broken])
+                self.assertEqual(gpu_record.problems(self.record()), [])
+                self.assertIn("NOT everything passed", (self.root / "evidence/vendor-gpu-7.md").read_text())
+                self.assertEqual(bool(self.record()["accuracy"]), True)
+
+    def test_time_runs_out(self):
+        self.check("--timeout", "1", "--only", "tests", "--output", str(self.root / "out"), code=1, BREAK="slow")
+        step = next(step for step in self.record("out")["steps"] if step["name"] == "tests")
+        self.assertIn("time was up", step["detail"])
+        self.assertLess(step["seconds"], 30)
+
+    def test_skipped_tests_check_nothing(self):
+        self.check("--only", "tests", code=1, BREAK="skip")
+        self.assertEqual(self.outcomes("build-gpu")["tests"], "failed")
+
+    def test_without_a_sanitizer(self):
+        (self.root / "path/compute-sanitizer").unlink()
+        if shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin:/opt/cuda/bin"):
+            self.skipTest("this machine has one")
+        self.check()
+        self.assertEqual(self.outcomes()["memcheck"], "not run")
+
+    def test_what_leaves_something_out_is_no_evidence(self):
+        self.check("--quick")
+        self.assertFalse((self.root / "evidence").exists())
+        self.assertTrue(self.record("build-gpu")["quick"])
+        self.assertEqual(self.outcomes("build-gpu")["racecheck"], "not run")
+        self.check("--only", "verify,bench")
+        self.assertEqual(self.outcomes("build-gpu")["tests"], "not run")
+
+    def test_nothing_to_check_with(self):
+        done = self.check(code=2, NO_DEVICE="1")
+        self.assertEqual(done.stderr, "gpu_check: there is no CUDA device that can be used\n")
+        (self.root / "binaries/cuda_test").unlink()
+        self.assertIn("cuda_test", self.check(code=2).stderr)
+        self.assertEqual(self.call("--only", "tests,dance").returncode, 2)
+
+    # ---- Stale records
+
+    def test_stale(self):
+        done = self.call("--stale")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("holds no record", done.stderr)
+        self.check()
+        (self.root / "src/cli/main.cpp").write_text("not covered")
+        self.assertEqual(self.call("--stale").returncode, 0)
+        (self.root / "src/cuda/kernels/k.cuh").write_text("another kernel")
+        done = self.call("--stale")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1))
+        self.assertIn("vendor-gpu-7.json is of", done.stderr)
+        (self.root / "evidence/vendor-gpu-7.json").write_text("{}")
+        self.assertIn("is no record", self.call("--stale").stderr)
+        (self.root / "evidence/vendor-gpu-7.json").write_text("{")
+        self.assertIn("not JSON", self.call("--stale").stderr)
+
+    # ---- The parts
+
+    def test_the_hash_is_of_names_and_contents(self):
+        first = gpu_record.sources_hash(self.root)
+        self.assertRegex(first, "^[0-9a-f]{64}$")
+        self.assertEqual(first, gpu_record.sources_hash(str(self.root)))
+        (self.root / "src/spec/s.hpp").rename(self.root / "src/spec/t.hpp")
+        second = gpu_record.sources_hash(self.root)
+        (self.root / "src/spec/new.hpp").write_text("")
+        third = gpu_record.sources_hash(self.root)
+        self.assertEqual(len({first, second, third}), 3)
+        (self.root / "src/spec/new.hpp").unlink()
+        (self.root / "src/spec/t.hpp").rename(self.root / "src/spec/s.hpp")
+        self.assertEqual(first, gpu_record.sources_hash(self.root))
+
+    def test_file_names(self):
+        self.assertEqual(gpu_record.file_name("NVIDIA H200"), "nvidia-h200")
+        self.assertEqual(gpu_record.file_name(" NVIDIA A100-SXM4-80GB "), "nvidia-a100-sxm4-80gb")
+
+    def test_malformed_records_are_named(self):
+        self.check()
+        good = self.record()
+        for change, saying in [
+            (lambda r: r.pop("sources_sha256"), "sources_sha256"),
+            (lambda r: r.update(sources_sha256="abc"), "sources_sha256"),
+            (lambda r: r.update(format=99), "format"),
+            (lambda r: r.update(passed=False), "passed"),
+            (lambda r: r["device"].pop("driver"), "device.driver"),
+            (lambda r: r["steps"][1].update(outcome="fine"), "steps[1].outcome"),
+            (lambda r: r["speed"][0]["results"][2].pop("ratio"), "speed[0].results[2].ratio"),
+            (lambda r: r["accuracy"][0].update(worst_ulp="1"), "accuracy[0].worst_ulp"),
+        ]:
+            bad = json.loads(json.dumps(good))
+            change(bad)
+            self.assertIn(saying, " ".join(gpu_record.problems(bad)))
+        self.assertNotEqual(gpu_record.problems([]), [])
+
+    def test_dump_is_json_with_short_lines_kept_whole(self):
+        value = {"a": 1, "b": [{"x": 1.5, "y": "é"}, {}], "c": [], "d": {"e": [1, 2]}}
+        text = gpu_record.dump(value)
+        self.assertEqual(json.loads(text), value)
+        self.assertIn('{"x": 1.5, "y": "é"}', text.splitlines()[3])
+
+
+if __name__ == "__main__":
+    unittest.main()
