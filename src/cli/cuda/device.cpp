@@ -29,6 +29,7 @@ std::vector<CudaDevice> cuda_devices() {
     return {};
   }
   std::vector<CudaDevice> devices;
+  devices.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) devices.push_back(describe_device(i));
   return devices;
 }
