@@ -157,6 +157,18 @@ class GpuCheck(unittest.TestCase):
         self.check("--only", "verify,bench")
         self.assertEqual(self.outcomes("build-gpu")["tests"], "not run")
 
+    def test_a_record_in_several_runs(self):
+        self.check("--only", "tests,verify", "--add")
+        self.assertEqual(self.outcomes()["bench"], "not run")
+        self.check("--only", "bench", "--add", code=1, BREAK="bench")
+        self.assertEqual(self.outcomes()["bench"], "failed")
+        self.check("--only", "memcheck,racecheck,initcheck,synccheck", "--add", code=1)
+        self.check("--only", "bench", "--add")
+        self.assertEqual({v for k, v in self.outcomes().items() if k != "build"}, {"passed"})
+        self.assertTrue(self.record()["accuracy"] and self.record()["speed"])
+        (self.root / "src/spec/s.hpp").write_text("another sum")
+        self.assertIn("other sources", self.check("--only", "bench", "--add", code=2).stderr)
+
     def test_nothing_to_check_with(self):
         done = self.check(code=2, NO_DEVICE="1")
         self.assertEqual(done.stderr, "gpu_check: there is no CUDA device that can be used\n")
