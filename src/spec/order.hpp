@@ -22,8 +22,8 @@ inline constexpr int kPairs = kBlock / 2;
 
 // Strips for rows of `n` elements: always a power of two.
 // Wide rows: 64 or 128, one for each GPU block or pair of blocks; 64 and 128 ran within 1 % of 66 and 132 on a GPU with
-// 132 multiprocessors. Narrow rows: a GPU block holds several rows at once, each with an accumulator of its own, as many
-// as 512 threads have registers for; the tree over these neighbouring strips is then the block's own combine.
+// 132 multiprocessors. Narrow rows: a GPU block holds several rows at once, each with an accumulator of its own, as
+// many as 512 threads have registers for; the tree over these neighbouring strips is then the block's own combine.
 inline constexpr std::int64_t kBlocksOfStrips = 128;
 inline constexpr std::int64_t kNarrow = 1024;
 inline constexpr std::int64_t kWide = 4096;
