@@ -146,7 +146,7 @@ TEST_P(Golden, LibraryAndModelAgreeWithTheVectors) {
 }
 
 std::vector<Json> cases() {
-  std::ifstream file(TRUENORM_SOURCE_DIR "/tests/golden/order0.json");
+  std::ifstream file(TRUENORM_SOURCE_DIR "/tests/golden/order1.json");
   std::stringstream text;
   text << file.rdbuf();
   const Json json = Json::parse(text.str());

@@ -584,7 +584,7 @@ TEST(Names, OfEveryValueAndOfOthers) {
   EXPECT_STREQ(tn_isa_name(99), "invalid");
   EXPECT_EQ(tn_device_count(TN_CPU), 1);
   EXPECT_EQ(tn_has_backend(TN_CPU), 1);
-  EXPECT_EQ(tn_order_version(), 0);
+  EXPECT_EQ(tn_order_version(), 1);
   EXPECT_STREQ(tn_version(), "0.1.0");
 }
 

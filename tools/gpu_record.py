@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
 import re
 from pathlib import Path
+
+import gpu_sweep
 
 FORMAT = 1
 COVERED = ["src/api", "src/cuda", "src/spec"]
@@ -27,6 +30,10 @@ def sources_hash(root):
 def file_name(device):
     """"NVIDIA H200" -> "nvidia-h200"."""
     return re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def drawing_name(record):
+    return file_name(record["device"]["name"]) + "-sweep.svg"
 
 
 def problems(record):
@@ -65,7 +72,7 @@ def problems(record):
             want(result, f"speed[{i}].results[{j}].", op=str, direction=str, bytes=int)
             numbers = ["us", "min_us", "max_us", "floor_us", "ratio", "cold_us", "cold_floor_us", "cold_ratio"]
             want(result, f"speed[{i}].results[{j}].", **{key: number for key in numbers})
-    return found
+    return found + gpu_sweep.problems(record.get("sweep", []))  # there are records from before there was a sweep
 
 
 def accuracy_of(verify):
@@ -120,6 +127,11 @@ def table(heading, rows):
     return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
 
 
+def percent(share):
+    """Rounded down, so that nothing but a perfect share reads 100."""
+    return f"{math.floor(share * 1e6) / 1e4:.4f} %"
+
+
 def steps_text(record):
     rows = [[step["name"], step["outcome"], f"{step['seconds']:.0f} s", step["detail"]] for step in record["steps"]]
     return table(["step", "outcome", "time", "what it says"], rows)
@@ -135,7 +147,7 @@ def accuracy_text(record):
             line["direction"],
             line["dtype"] + ("" if line["kind"] == "uniform" else f" ({line['kind']})"),
             f"{line['elements']:,}".replace(",", " "),
-            f"{100 * line['correct_share']:.4f} %",
+            percent(line["correct_share"]),
             line["worst_ulp"] if narrow else "",
             f"{line['relative_l2']:.3e} ({line['ideal_relative_l2']:.3e})",
             "" if sums is None else f"{sums:.2f}",
@@ -173,6 +185,20 @@ def speed_text(record, dtype):
     return table(heading, [[op, f"{m} x {n}", *cells(results)] for (op, m, n), results in rows])
 
 
+def sweep_text(record):
+    text = "RMSNorm in bf16 over growing N and growing M: the share of a copy's bandwidth that is reached (the copy's "
+    text += "time over ours), in bold, and the two times\nin microseconds, ours first. Its deepest falls from one point "
+    text += "to the next:\n\n"
+    text += "".join(f"* over {line['axis'].upper()}: {gpu_sweep.fall_text(line)}\n" for line in record["sweep"])
+    deepest = gpu_sweep.deepest(record["sweep"])
+    deep = deepest["fall"]["part"] > gpu_sweep.CLIFF
+    text += f"\nThe deepest of all: {gpu_sweep.fall_text(deepest)}{'; that is a cliff' if deep else ''}.\n"
+    text += f"\n![The same as a drawing]({drawing_name(record)})\n"
+    for axis in ["n", "m"]:
+        text += "\n" + table(*gpu_sweep.rows_of(record["sweep"], axis))
+    return text
+
+
 def markdown(record):
     device = record["device"]
     text = f"# {device['name']}\n\n"
@@ -191,6 +217,8 @@ def markdown(record):
         for dtype in TYPES:
             if any(group["dtype"] == dtype for group in record["speed"]):
                 text += f"\n### {dtype}\n\n{speed_text(record, dtype)}"
+    if record.get("sweep"):
+        text += f"\n## Sweep\n\n{sweep_text(record)}"
     if record["accuracy"]:
         text += "\n## Accuracy\n\n`truenorm verify --device cuda`, against the FP64 oracle.\n\n" + accuracy_text(record)
     return text

@@ -14,7 +14,6 @@
 namespace truenorm::cli {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 31;
 constexpr int64_t kRotateMegabytes = 400;
 constexpr int64_t kCudaRotateMegabytes = 800;
 constexpr int64_t kMaxRotateMegabytes = int64_t{1} << 20;
@@ -28,22 +27,6 @@ std::optional<int64_t> parse_count(std::string_view text) {
   return value;
 }
 
-BenchOp parse_op(std::string_view text) {
-  std::string allowed;
-  for (const BenchOp& op : kBenchOps) {
-    if (op.name == text) return op;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(op.name);
-  }
-  user_error("--op does not know {}; it takes some of {}", printable(text), allowed);
-}
-
-Direction parse_direction(std::string_view text) {
-  for (const Direction direction : {Direction::forward, Direction::backward, Direction::frozen}) {
-    if (text == direction_name(direction)) return direction;
-  }
-  user_error("--direction does not know {}; it takes some of forward, backward, frozen", printable(text));
-}
-
 int32_t parse_threads(const std::string& text) {
   constexpr int64_t kMax = 1024;
   if (text == "all") return hardware_threads();
@@ -53,10 +36,8 @@ int32_t parse_threads(const std::string& text) {
   return static_cast<int32_t>(*count);
 }
 
-void check_elements(const BenchShape& shape, std::string_view option) {
-  if (shape.m > kMaxElements / shape.n) {
-    user_error("{}: {} x {} has more than {} elements", option, shape.m, shape.n, kMaxElements);
-  }
+void check_elements(const BenchShape& shape, std::string_view option, int64_t most) {
+  if (shape.m > most / shape.n) user_error("{}: {} x {} has more than {} elements", option, shape.m, shape.n, most);
 }
 
 // Few rows and many, short and long, and what models have between.
@@ -74,7 +55,7 @@ std::vector<BenchShape> shapes_of(const BenchOptions& options, tn_device_type de
     for (const int64_t n : options.n) {
       if (m < 1 || n < 1) user_error("--m and --n take numbers from 1 up, and got {}", std::min(m, n));
       shapes.push_back({m, n});
-      check_elements(shapes.back(), "--m, --n");
+      check_elements(shapes.back(), "--m, --n", int64_t{1} << 31);
     }
   }
   if (!shapes.empty()) return shapes;
@@ -139,13 +120,29 @@ Traffic traffic(const BenchOp& op, Direction direction) {
   return op.add ? Traffic{3, 1} : Traffic{2, 1};                                       // dy, s, ds; dx
 }
 
-BenchShape parse_shape(std::string_view text, std::string_view option) {
+BenchOp parse_op(std::string_view text) {
+  std::string allowed;
+  for (const BenchOp& op : kBenchOps) {
+    if (op.name == text) return op;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(op.name);
+  }
+  user_error("--op does not know {}; it takes one of {}", printable(text), allowed);
+}
+
+Direction parse_direction(std::string_view text) {
+  for (const Direction direction : {Direction::forward, Direction::backward, Direction::frozen}) {
+    if (text == direction_name(direction)) return direction;
+  }
+  user_error("--direction does not know {}; it takes one of forward, backward, frozen", printable(text));
+}
+
+BenchShape parse_shape(std::string_view text, std::string_view option, int64_t most) {
   const size_t x = text.find('x');
   if (x != std::string_view::npos) {
     const auto m = parse_count(text.substr(0, x));
     const auto n = parse_count(text.substr(x + 1));
     if (m && n) {
-      check_elements({*m, *n}, option);
+      check_elements({*m, *n}, option, most);
       return {*m, *n};
     }
   }

@@ -86,7 +86,10 @@ struct BenchPlan {
 // Throws UserError naming the option that is wrong.
 BenchPlan plan_bench(const BenchOptions& options);
 
-// "8192x4096"; throws UserError where `text` is anything else, or names more than 2^31 elements.
-BenchShape parse_shape(std::string_view text, std::string_view option);
+// Each takes an option's text and throws UserError where it is anything else.
+BenchOp parse_op(std::string_view text);
+Direction parse_direction(std::string_view text);
+// "8192x4096", of at most `most` elements.
+BenchShape parse_shape(std::string_view text, std::string_view option, int64_t most = int64_t{1} << 31);
 
 }  // namespace truenorm::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/cuda/device.hpp"
+#include "cli/info_plan.hpp"
 #include "cli/options.hpp"
 
 namespace truenorm::cli {
@@ -77,12 +78,17 @@ void print_text(const Info& info) {
 void add_info(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("info", "Say what this build is and what this machine can run of it");
   auto json = std::make_shared<bool>(false);
+  auto plan = std::make_shared<InfoPlanOptions>();
   sub->add_flag("--json", *json, "Print JSON");
+  add_info_plan_options(*sub, *plan);
   sub->footer(
       "Examples:\n"
       "  truenorm info\n"
-      "  truenorm info --json");
-  sub->callback([json] {
+      "  truenorm info --json\n"
+      "  truenorm info --plan --op add_rms_norm --direction backward --shape 8192x4096\n"
+      "  truenorm info --plan --op layer_norm --m 1 --n 4096 --dtype f32 --device b200 --json");
+  sub->callback([json, plan] {
+    if (plan->wanted) return print_plan(*plan, *json);
     const Info info;
     *json ? print_json(info) : print_text(info);
   });

@@ -12,7 +12,7 @@
 
 namespace truenorm::spec {
 
-inline constexpr std::int32_t kOrderVersion = 0;  // 0: not frozen, to be tuned together with the GPU kernels
+inline constexpr std::int32_t kOrderVersion = 1;
 
 // 32 GPU threads of eight elements: one 16-byte vector of a 16-bit type each. The pair form costs 11 instructions for
 // the eight (a chain of FMAs 8, multiply-then-tree 15), is two to four times shorter in latency than the chain, and on
@@ -20,18 +20,19 @@ inline constexpr std::int32_t kOrderVersion = 0;  // 0: not frozen, to be tuned 
 inline constexpr int kBlock = 256;
 inline constexpr int kPairs = kBlock / 2;
 
-// Strips for rows of `n` elements: always a power of two.
-// Wide rows: 64 or 128, one for each GPU block or pair of blocks; 64 and 128 ran within 1 % of 66 and 132 on a GPU with
-// 132 multiprocessors. Narrow rows: a GPU block holds several rows at once, each with an accumulator of its own, as
-// many as 512 threads have registers for; the tree over these neighbouring strips is then the block's own combine.
+// Strips for rows of `n` elements: always a power of two, a multiple of what one GPU block of 128 takes side by side: a
+// strip for each of 16 warps (two where a row is half a warp), for each half of the block, for the block, or for a pair
+// of blocks. 64 and 128 blocks ran within 1 % of 66 and 132 on a GPU with 132 multiprocessors. The tree over a block's
+// strips, which are neighbours, is then the block's own.
 inline constexpr std::int64_t kBlocksOfStrips = 128;
 inline constexpr std::int64_t kNarrow = 1024;
+inline constexpr std::int64_t kMiddle = 2048;
 inline constexpr std::int64_t kWide = 4096;
 
 TN_FN std::int64_t strips(std::int64_t n) {
   if (n <= 128) return 32 * kBlocksOfStrips;
-  if (n <= 512) return 16 * kBlocksOfStrips;
-  if (n <= kNarrow) return 8 * kBlocksOfStrips;
+  if (n <= kNarrow) return 16 * kBlocksOfStrips;
+  if (n <= kMiddle) return 2 * kBlocksOfStrips;
   return n <= kWide ? kBlocksOfStrips : kBlocksOfStrips / 2;
 }
 

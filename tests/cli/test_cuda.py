@@ -61,6 +61,25 @@ class Cuda(CommandTest):
                 self.assertGreater(result["median_us"], 0)
                 self.assertGreater(result["ratio"], 0)
 
+    def test_plan(self):
+        """What `info --plan` says of this device is what the library does on it."""
+        shapes = "512x768,512x4096,512x8192,64x768"
+        options = ["--quick", "--shape", shapes, "--dtype", "bf16", "--rotate-mb", "8", "--json", "b.json"]
+        self.assertEqual(self.call("bench", "--device", "cuda", *options).returncode, 0)
+        with open(self.path("b.json"), encoding="utf-8") as file:
+            groups = json.load(file)["groups"]
+        for group in groups:
+            for result in group["results"]:
+                call = {"shape": "%dx%d" % (group["m"], group["n"]), "op": result["op"], "direction": result["direction"]}
+                with self.subTest(call=call):
+                    options = [text for name, value in call.items() for text in ["--" + name, value]]
+                    plan = json.loads(self.succeed("info", "--plan", "--device", "cuda", *options, "--json"))
+                    self.assertEqual(plan["workspace_bytes"], result["workspace_bytes"])
+                    self.assertLessEqual(plan["launch"]["shared_bytes"], plan["device"]["shared_bytes_per_block"])
+        info = json.loads(self.succeed("info", "--json"))["cuda_devices"][0]
+        for name in ["name", "multiprocessors", "compute_capability"]:
+            self.assertEqual(plan["device"][name], info[name])
+
     def test_no_such_device(self):
         self.refuse("verify", "--device", "cuda:4095", saying=["cuda:4095", "CUDA devices"])
         self.refuse("bench", "--device", "cuda:4095", saying=["cuda:4095", "CUDA devices"])

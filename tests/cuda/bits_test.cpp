@@ -18,24 +18,6 @@ int case_count() {
   return wanted == nullptr ? kDefaultCases : std::atoi(wanted);
 }
 
-// Outputs of `args`, which are spoiled first, as the CPU backend makes them.
-ForwardBits on_cpu(const tn_forward_args& a) {
-  for (const tn_tensor& t : {a.y, a.residual_out, a.mean, a.rstd}) {
-    if (!absent(t)) spoil(t);
-  }
-  forward(a);
-  const auto bits = [](const tn_tensor& t) { return absent(t) ? Bits{} : read_bits(t); };
-  return {bits(a.y), bits(a.residual_out), bits(a.mean), bits(a.rstd)};
-}
-BackwardBits on_cpu(const tn_backward_args& a) {
-  for (const tn_tensor& t : {a.dx, a.dresidual, a.dweight, a.dbias}) {
-    if (!absent(t)) spoil(t);
-  }
-  backward(a);
-  const auto bits = [](const tn_tensor& t) { return absent(t) ? Bits{} : read_bits(t); };
-  return {bits(a.dx), bits(a.dresidual), bits(a.dweight), bits(a.dbias)};
-}
-
 template <class Args>
 void check_variation(const Args& args, Rng& rng, Variation options) {
   const auto expected = on_cpu(args);

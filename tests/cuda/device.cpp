@@ -1,7 +1,9 @@
 #include "cuda/device.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace truenorm::test {
@@ -12,9 +14,27 @@ constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kMargin = 512;
 constexpr int kCanary = 0xa5;
 
-std::multimap<std::size_t, std::byte*>& free_list() {
-  static std::multimap<std::size_t, std::byte*> list;
-  return list;
+// By device and size.
+class Kept {
+ public:
+  void put(int device, std::size_t size, std::byte* data) {
+    const std::lock_guard lock(mutex_);
+    all_.emplace(std::pair(device, size), data);
+  }
+  std::byte* take(int device, std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find({device, size});
+    return found == all_.end() ? nullptr : all_.extract(found).mapped();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<std::pair<int, std::size_t>, std::byte*> all_;
+};
+
+Kept& kept() {
+  static Kept all;
+  return all;
 }
 
 std::size_t rounded(std::size_t size) {
@@ -30,12 +50,9 @@ void require(cudaError_t e) {
 }
 
 DeviceBytes::DeviceBytes(std::size_t size) : size_(size) {
-  const auto found = free_list().find(rounded(size));
-  if (found != free_list().end()) {
-    data_ = found->second;
-    free_list().erase(found);
-    return;
-  }
+  require(cudaGetDevice(&device_));
+  data_ = kept().take(device_, rounded(size));
+  if (data_ != nullptr) return;
   void* data = nullptr;
   require(cudaMalloc(&data, rounded(size)));
   data_ = static_cast<std::byte*>(data);
@@ -45,7 +62,7 @@ DeviceBytes::~DeviceBytes() {
   if (size_ > (std::size_t{1} << 30)) {
     cudaFree(data_);
   } else {
-    free_list().emplace(rounded(size_), data_);
+    kept().put(device_, rounded(size_), data_);
   }
 }
 
@@ -101,25 +118,26 @@ tn_backward_args DeviceCopy::moved(tn_backward_args a) const {
   return a;
 }
 
-tn_exec on_device(cudaStream_t stream) {
+tn_exec on_device(cudaStream_t stream, int device) {
   tn_exec exec{};
   exec.struct_size = sizeof exec;
   exec.device = TN_CUDA;
+  exec.device_index = device;
   exec.stream = stream;
   return exec;
 }
 
-tn_workspace DeviceWorkspace::needed(const tn_backward_args& args) {
+tn_workspace DeviceWorkspace::needed(const tn_backward_args& args, int device) {
   tn_workspace w{};
   tn_error error;
-  const tn_exec exec = on_device();
+  const tn_exec exec = on_device(nullptr, device);
   if (tn_backward_workspace(&exec, &args, &w, &error) != TN_OK) throw std::runtime_error(error.message);
   return w;
 }
 
 // Both at odd addresses: any will do.
-DeviceWorkspace::DeviceWorkspace(const tn_backward_args& args)
-    : workspace_(needed(args)),
+DeviceWorkspace::DeviceWorkspace(const tn_backward_args& args, int device)
+    : workspace_(needed(args, device)),
       data_(workspace_.size + 2 * kMargin),
       counters_(workspace_.counters_size + 2 * kMargin) {
   data_.fill(kCanary);

@@ -19,7 +19,8 @@ namespace truenorm::test {
 
 void require(cudaError_t e);
 
-// Device memory, kept for the next one that asks: allocation would take longer than the calls under test.
+// Memory of the current device, kept for the next one that asks: allocation would take longer than the calls under
+// test.
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t size);
@@ -33,6 +34,7 @@ class DeviceBytes {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_;
+  int device_ = 0;
 };
 
 // An arena's memory on the device, at the same alignment.
@@ -58,18 +60,18 @@ class DeviceCopy {
   std::map<std::byte*, Place> places_;  // by host address
 };
 
-tn_exec on_device(cudaStream_t stream = nullptr);
+tn_exec on_device(cudaStream_t stream = nullptr, int device = 0);
 
 // A backward's scratch: of exactly the size asked for, with canaries around it, `data` full of NaNs.
 class DeviceWorkspace {
  public:
-  explicit DeviceWorkspace(const tn_backward_args& args);
+  explicit DeviceWorkspace(const tn_backward_args& args, int device = 0);
   const tn_workspace& get() const { return workspace_; }
   // Canaries are whole and the counters zero.
   testing::AssertionResult left_well() const;
 
  private:
-  static tn_workspace needed(const tn_backward_args& args);
+  static tn_workspace needed(const tn_backward_args& args, int device);
 
   tn_workspace workspace_;
   DeviceBytes data_, counters_;

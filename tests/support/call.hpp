@@ -41,6 +41,10 @@ tn_backward_args backward_args(tn_op op);
 void forward(const tn_forward_args& args, const tn_exec& exec = on());
 void backward(const tn_backward_args& args, const tn_exec& exec = on());
 
+// The outputs of `args`, which are spoiled first.
+ForwardBits on_cpu(const tn_forward_args& args, const tn_exec& exec = on());
+BackwardBits on_cpu(const tn_backward_args& args, const tn_exec& exec = on());
+
 // Writes values that no result has, so that one of an earlier call does not pass for a later one's.
 void spoil(const tn_tensor& t);
 
@@ -51,5 +55,13 @@ void expect_bits(const tn_backward_args& args, const BackwardBits& expected);
 // Not for calls in place.
 void check(Arena& arena, const tn_forward_args& args);
 void check(Arena& arena, const tn_backward_args& args);
+
+// Where `check` has calls run instead, once it is set: tests of a device so take the CPU's cases over. False: there is
+// no such place, and the CPU serves.
+struct Elsewhere {
+  bool (*forward)(Arena& arena, const tn_forward_args& args) = nullptr;
+  bool (*backward)(Arena& arena, const tn_backward_args& args) = nullptr;
+};
+extern Elsewhere elsewhere;
 
 }  // namespace truenorm::test

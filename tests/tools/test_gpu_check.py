@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 import gpu_record  # noqa: E402
+import gpu_sweep  # noqa: E402
 
 # Each program says what the variable of its own name holds, when it holds something, and fails.
 TRUENORM = r"""
@@ -22,24 +24,33 @@ def line(**more):
                 worst_ulp=1, worst_fp32_units=0.5, relative_l2=1.6e-3, ideal_relative_l2=1.6e-3, passed=True) | more
 def times(us):
     return dict(median_us=us, min_us=us - 1, max_us=us + 1)
-def result(direction):
-    return times(10.0) | dict(op="rms_norm", direction=direction, floor=times(8.0), ratio=1.25, cold=times(20.0),
-                              cold_floor=times(16.0), cold_ratio=1.25, bytes=65536, workspace_bytes=0)
+def result(direction, us=10.0):
+    return times(us) | dict(op="rms_norm", direction=direction, floor=times(8.0), ratio=us / 8, cold=times(20.0),
+                            cold_floor=times(16.0), cold_ratio=1.25, bytes=65536, workspace_bytes=0)
+def group(shape, *directions):  # rows of 4097 take twice as long
+    m, n = map(int, shape.split("x"))
+    us = 20.0 if n == 4097 else 10.0
+    return dict(m=m, n=n, dtype="bf16", noise=1.01, results=[result(d, us) for d in directions])
+def option(name, otherwise):
+    return sys.argv[sys.argv.index(name) + 1].split(",") if name in sys.argv else otherwise
 kind = sys.argv[1]
-devices = [] if os.environ.get("NO_DEVICE") else [dict(name="Vendor GPU 7", compute_capability="9.0")]
+sweep = kind == "bench" and "--shape" in sys.argv
+gigabytes = int(os.environ.get("GIGABYTES", 140))
+devices = [dict(name="Vendor GPU 7", compute_capability="9.0", memory_bytes=gigabytes << 30)]
+if os.environ.get("NO_DEVICE"): devices = []
 reports = dict(
     info=dict(version="1.2.3", order_version=1, cuda_devices=devices),
     verify=dict(coverage=dict(cases=5), lines=[
         line(direction="forward", dtype="bf16"),
         line(direction="backward", dtype="f32", worst_weight_gradient_over_bar=0.5)]),
-    bench=dict(groups=[dict(m=4, n=4096, dtype="bf16", noise=1.01,
-                            results=[result(d) for d in ["forward", "backward", "frozen"]])]))
+    bench=dict(groups=[group(s, *option("--direction", ["forward", "backward", "frozen"]))
+                       for s in option("--shape", ["4x4096"])]))
 text = json.dumps(reports[kind])
 if kind == "info":
     print(text)
 else:
     open(sys.argv[sys.argv.index("--json") + 1], "w").write(text)
-if os.environ.get("BREAK") == kind:
+if os.environ.get("BREAK") == ("sweep" if sweep else kind):
     sys.exit("a bar is broken")
 """
 CUDA_TEST = r"""
@@ -72,8 +83,9 @@ class GpuCheck(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         (self.root / "tools").mkdir()
-        for name in ["gpu_check", "gpu_record.py"]:
-            shutil.copy(TOOLS / name, self.root / "tools" / name)
+        for file in TOOLS.glob("gpu_*"):
+            if file.is_file():
+                shutil.copy(file, self.root / "tools" / file.name)
         for name in ["src/api/a.cpp", "src/cuda/kernels/k.cuh", "src/spec/s.hpp", "src/cli/main.cpp"]:
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text("of " + name)
@@ -122,7 +134,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.call("--stale").returncode, 0)
 
     def test_a_failing_step_is_recorded_and_the_others_run(self):
-        for broken in ["tests", "memcheck", "racecheck", "initcheck", "synccheck", "verify", "bench"]:
+        for broken in ["tests", "memcheck", "racecheck", "initcheck", "synccheck", "verify", "bench", "sweep"]:
             with self.subTest(broken=broken):
                 self.check(code=1, BREAK=broken)
                 self.assertFalse(self.record()["passed"])
@@ -164,8 +176,13 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.outcomes()["bench"], "failed")
         self.check("--only", "memcheck,racecheck,initcheck,synccheck", "--add", code=1)
         self.check("--only", "bench", "--add")
+        self.assertEqual(self.outcomes()["sweep"], "not run")
+        self.assertFalse((self.root / "evidence/vendor-gpu-7-sweep.svg").exists())
+        self.check("--only", "sweep", "--add")
         self.assertEqual({v for k, v in self.outcomes().items() if k != "build"}, {"passed"})
-        self.assertTrue(self.record()["accuracy"] and self.record()["speed"])
+        self.assertTrue(self.record()["accuracy"] and self.record()["speed"] and self.record()["sweep"])
+        self.check("--only", "bench", "--add")
+        self.assertTrue(self.record()["sweep"])
         (self.root / "src/spec/s.hpp").write_text("another sum")
         self.assertIn("other sources", self.check("--only", "bench", "--add", code=2).stderr)
 
@@ -175,6 +192,62 @@ class GpuCheck(unittest.TestCase):
         (self.root / "binaries/cuda_test").unlink()
         self.assertIn("cuda_test", self.check(code=2).stderr)
         self.assertEqual(self.call("--only", "tests,dance").returncode, 2)
+
+    # ---- The sweep
+
+    def test_the_sweep_is_recorded_and_drawn(self):
+        self.check("--only", "sweep")
+        lines = self.record("build-gpu")["sweep"]
+        self.assertEqual([(line["axis"], line["of"], line["direction"]) for line in lines],
+                         [("n", "M = 2^25 / N", "forward"), ("n", "M = 2^25 / N", "backward"),
+                          ("m", "N = 1024", "forward"), ("m", "N = 1024", "backward"),
+                          ("m", "N = 4096", "forward"), ("m", "N = 4096", "backward")])  # fmt: skip
+        for line in lines:
+            places = [point[line["axis"]] for point in line["points"]]
+            self.assertEqual(places, sorted(set(places)))
+            for point in line["points"]:
+                self.assertEqual(point["share"], 0.4 if point["n"] == 4097 else 0.8)
+        self.assertEqual([point["n"] for point in lines[0]["points"]], gpu_sweep.HIDDEN)
+        first = {"m": 1 << 19, "n": 64, "us": 10.0, "floor_us": 8.0, "share": 0.8, "noise": 1.01}
+        self.assertEqual(lines[0]["points"][0], first)
+        self.assertEqual([point["m"] for point in lines[2]["points"]], [1 << i for i in range(21)])
+        self.assertEqual([point["m"] for point in lines[5]["points"]], [1 << i for i in range(17)])
+
+        fall = {"part": 0.5, "from_m": 8192, "from_n": 4096, "to_m": 8190, "to_n": 4097}
+        self.assertEqual([line["fall"]["part"] for line in lines], [0.5, 0.5, 0, 0, 0, 0])
+        self.assertEqual(lines[1]["fall"], fall)
+        deepest = "forward 50.0 % from N = 4096 to 4097"
+        (step,) = (s for s in self.record("build-gpu")["steps"] if s["name"] == "sweep")
+        self.assertIn(f"deepest fall: {deepest}", step["detail"])
+        text = (self.root / "build-gpu/vendor-gpu-7.md").read_text()
+        for part in [f"The deepest of all: {deepest}; that is a cliff.", "* over M: backward nowhere, N = 1024\n",
+                     "](vendor-gpu-7-sweep.svg)", "| 4097 | **0.40** (20.00 / 8.00) | **0.40** (20.00 / 8.00) |",
+                     "| 1048576 | **0.80** (10.00 / 8.00) | **0.80** (10.00 / 8.00) |  |  |"]:  # fmt: skip
+            self.assertIn(part, text)
+
+        drawing = ElementTree.parse(self.root / "build-gpu/vendor-gpu-7-sweep.svg").getroot()
+        space = "{http://www.w3.org/2000/svg}"
+        circles = drawing.findall(f"{space}circle")
+        self.assertEqual(len(circles), sum(len(line["points"]) for line in lines))
+        paths = drawing.findall(f"{space}polyline")
+        self.assertEqual([len(path.get("points").split()) for path in paths], [len(line["points"]) for line in lines])
+        for circle in circles:
+            self.assertTrue(0 < float(circle.get("cx")) < 980 and 0 < float(circle.get("cy")) < 690)
+        # Half the share is half the height over the axis.
+        heights = {c.find(f"{space}title").text.split(",")[0]: float(c.get("cy")) for c in circles[: len(gpu_sweep.HIDDEN)]}
+        self.assertAlmostEqual(heights["8190 x 4097"] - heights["8192 x 4096"], 0.4 * (330 - 50 - 45), delta=0.2)
+
+    def test_a_quick_sweep_is_thin(self):
+        self.check("--only", "sweep", "--quick")
+        lines = self.record("build-gpu")["sweep"]
+        self.assertEqual([point["n"] for point in lines[0]["points"]], gpu_sweep.QUICK_HIDDEN)
+        self.assertLess(sum(len(line["points"]) for line in lines), 30)
+
+    def test_a_small_gpu_is_swept_as_far_as_its_memory_goes(self):
+        self.check("--only", "sweep", GIGABYTES="8")
+        lines = self.record("build-gpu")["sweep"]
+        self.assertEqual(lines[2]["points"][-1]["m"], 1 << 18)
+        self.assertEqual([point["n"] for point in lines[0]["points"]], gpu_sweep.HIDDEN)
 
     # ---- Stale records
 
@@ -225,11 +298,18 @@ class GpuCheck(unittest.TestCase):
             (lambda r: r["steps"][1].update(outcome="fine"), "steps[1].outcome"),
             (lambda r: r["speed"][0]["results"][2].pop("ratio"), "speed[0].results[2].ratio"),
             (lambda r: r["accuracy"][0].update(worst_ulp="1"), "accuracy[0].worst_ulp"),
+            (lambda r: r.update(sweep={}), "sweep: got {}"),
+            (lambda r: r["sweep"][1].update(axis="k"), "sweep[1].axis"),
+            (lambda r: r["sweep"][1].update(points=[]), "sweep[1].points"),
+            (lambda r: r["sweep"][1]["points"][3].pop("share"), "sweep[1].points[3].share"),
+            (lambda r: r["sweep"][0]["fall"].update(to_n=4104), "sweep[0].fall"),
         ]:
             bad = json.loads(json.dumps(good))
             change(bad)
             self.assertIn(saying, " ".join(gpu_record.problems(bad)))
         self.assertNotEqual(gpu_record.problems([]), [])
+        good.pop("sweep")  # as in records from before there was one
+        self.assertEqual(gpu_record.problems(good), [])
 
     def test_dump_is_json_with_short_lines_kept_whole(self):
         value = {"a": 1, "b": [{"x": 1.5, "y": "é"}, {}], "c": [], "d": {"e": [1, 2]}}

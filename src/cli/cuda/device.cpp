@@ -17,6 +17,7 @@ CudaDevice describe_device(int index) {
   device.multiprocessors = properties.multiProcessorCount;
   device.memory_bytes = properties.totalGlobalMem;
   device.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
+  device.shared_bytes = properties.sharedMemPerBlockOptin;
   return device;
 }
 

@@ -17,6 +17,7 @@ struct CudaDevice {
   int multiprocessors = 0;
   size_t memory_bytes = 0;
   size_t l2_bytes = 0;
+  size_t shared_bytes = 0;  // that one thread block may have
 };
 
 // Those that can be used now; none where there is no driver.

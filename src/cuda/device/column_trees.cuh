@@ -5,34 +5,45 @@
 
 namespace truenorm::cuda {
 
-// A warp's lanes are 32 / side rows of `side` (a power of two) lanes side by side, each with V neighbouring columns.
-// The tree over the rows; lanes swap halves of what they hold. The sums, side * V of them, are left in `out`.
-template <int V>
-__device__ __forceinline__ void tree_over_lanes(float (&s)[V], int side, float* out) {
-  const int lane = threadIdx.x & 31, column = lane & (side - 1), row = lane / side;
-  int held = V, steps = 0;
+// A warp's lanes are 32 / kSide rows of kSide (a power of two) lanes side by side, each with V neighbouring columns.
+// The tree over the rows; lanes swap halves of what they hold. The sums, kSide * V of them, are left in `out`.
+template <int V, int kSide>
+__device__ __forceinline__ void tree_over_lanes(float (&s)[V], float* out) {
+  const int lane = threadIdx.x & 31, column = lane & (kSide - 1), row = lane / kSide;
+  constexpr int kSteps = kSide == 32 ? 0 : kSide == 16 ? 1 : kSide == 8 ? 2 : kSide == 4 ? 3 : kSide == 2 ? 4 : 5;
+  int held = V, base = 0;
 #pragma unroll
-  for (int step = 0; step < 5; ++step) {
-    const int mask = side << step;
-    if (mask < 32) {
-      if ((V >> step) > 1) {
-        const bool odd = (row >> step) & 1;
+  for (int step = 0; step < kSteps; ++step) {
+    const int mask = kSide << step;
+    if ((V >> step) > 1) {
+      const bool odd = (row >> step) & 1;
 #pragma unroll
-        for (int j = 0; j < (V >> (step + 1)); ++j) {
-          const float keep = odd ? s[2 * j + 1] : s[2 * j], give = odd ? s[2 * j] : s[2 * j + 1];
-          s[j] = Scalar::add(keep, from_lane_xor(give, mask));
-        }
-        held /= 2;
-        ++steps;
-      } else {
-        s[0] = Scalar::add(s[0], from_lane_xor(s[0], mask));
+      for (int j = 0; j < (V >> (step + 1)); ++j) {
+        const float keep = odd ? s[2 * j + 1] : s[2 * j], give = odd ? s[2 * j] : s[2 * j + 1];
+        s[j] = Scalar::add(keep, from_lane_xor(give, mask));
       }
+      base |= odd ? 1 << step : 0;
+      held = V >> (step + 1);
+    } else {
+      s[0] = Scalar::add(s[0], from_lane_xor(s[0], mask));
     }
   }
-  const int base = row & ((1 << steps) - 1);
 #pragma unroll
   for (int j = 0; j < V; ++j) {
-    if (j < held) out[column * V + base + (j << steps)] = s[j];
+    if (j < held) out[column * V + base + j * (V / held)] = s[j];
+  }
+}
+
+// The same for a number of lanes that is known to a launch only.
+template <int V>
+__device__ __forceinline__ void tree_over_lanes(float (&s)[V], int side, float* out) {
+  switch (side) {
+    case 32: return tree_over_lanes<V, 32>(s, out);
+    case 16: return tree_over_lanes<V, 16>(s, out);
+    case 8: return tree_over_lanes<V, 8>(s, out);
+    case 4: return tree_over_lanes<V, 4>(s, out);
+    case 2: return tree_over_lanes<V, 2>(s, out);
+    default: return tree_over_lanes<V, 1>(s, out);
   }
 }
 

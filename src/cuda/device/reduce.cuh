@@ -15,6 +15,12 @@ inline constexpr unsigned int kAllLanes = 0xffffffffu;
 
 __device__ __forceinline__ float from_lane_xor(float v, int mask) { return __shfl_xor_sync(kAllLanes, v, mask); }
 
+// threadIdx.x as a value that stays in a register: the compiler would rather ask for it again wherever it is used, and
+// the answer takes dozens of cycles. All threads of the warp must call.
+__device__ __forceinline__ int thread_index() {
+  return __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.x) & 31);
+}
+
 // The neighbour-first balanced tree over value(first) ... value(first + K - 1); K is a power of two.
 template <int K, class Value>
 __device__ __forceinline__ auto tree(const Value& value, int first = 0) {
@@ -48,8 +54,7 @@ __device__ __forceinline__ float chunk_sum(const float (&a)[kChunk]) {
 // hold while they hold several values (K - 1 shuffles in all instead of K a step). Lane l ends with the sum of value
 // l mod K, or, where K > lanes, of values l, l + lanes, ... in s[0], s[1], ....
 template <int K>
-__device__ __forceinline__ void lane_trees(float (&s)[K], int lanes) {
-  const int lane = threadIdx.x & 31;
+__device__ __forceinline__ void lane_trees(float (&s)[K], int lane, int lanes) {
 #pragma unroll
   for (int step = 0; step < 5; ++step) {
     if ((1 << step) >= lanes) continue;
@@ -75,8 +80,7 @@ __device__ __forceinline__ float warp_tree(float v) {
 
 // The tree over `count` values in shared memory, at most 32 * kMost, the same in every lane.
 template <int kMost>
-__device__ __forceinline__ float tree_of_shared(const float* values, int count) {
-  const int lane = threadIdx.x & 31;
+__device__ __forceinline__ float tree_of_shared(const float* values, int lane, int count) {
   if constexpr (kMost > 1) {
     if (count > 32) {  // neighbours in one lane
       const auto value = [&](int i) { return lane * kMost + i < count ? values[lane * kMost + i] : 0.0f; };
@@ -89,20 +93,22 @@ __device__ __forceinline__ float tree_of_shared(const float* values, int count) 
 // The next power of two: a tree's width over C values.
 constexpr int padded(int c) { return c <= 2 ? c : c <= 4 ? 4 : 8; }
 
-// Where a thread stands: a thread block has one row of several warps, or several rows of 2^log_lanes lanes each. Its
-// chunks lie `step` columns apart.
+// Where a thread stands: a thread block has one row of several warps, or several rows of 2^log_lanes lanes each. A warp
+// has kChunks neighbouring blocks of a row, a lane a chunk of each.
+template <int kChunks>
 struct RowPlace {
+  static constexpr int kStep = 32 * kChunk;  // columns from a thread's chunk to its next
+  int thread, lane;  // this thread, in its thread block and in its warp
   int lanes, warps;
   int warp;  // this thread's, within its row: `warps` or more where the thread block has warps to spare
   int row;   // this thread's, within its thread block
-  int first, step;
+  int first;
 
-  __device__ __forceinline__ RowPlace(int log_lanes, int warps_of_row) : lanes(1 << log_lanes), warps(warps_of_row) {
-    const int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
-    row = warps == 1 ? threadIdx.x >> log_lanes : 0;
-    warp = warps == 1 ? 0 : w;
-    first = ((warp << log_lanes) + (lane & (lanes - 1))) * kChunk;
-    step = (warps << log_lanes) * kChunk;
+  __device__ __forceinline__ RowPlace(int log_lanes, int warps_of_row)
+      : thread(thread_index()), lane(thread & 31), lanes(1 << log_lanes), warps(warps_of_row) {
+    row = warps == 1 ? thread >> log_lanes : 0;
+    warp = warps == 1 ? 0 : thread >> 5;
+    first = (warp * kChunks * 32 + (lane & (lanes - 1))) * kChunk;
   }
   // One thread for each row.
   __device__ __forceinline__ bool leads() const { return first == 0; }
@@ -112,13 +118,13 @@ struct RowPlace {
 // `shared` has V * C * warps floats where a row has more than one warp, and is used once. All threads of the thread
 // block must call.
 template <int V, int C>
-__device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][padded(C)], float* shared, float (&out)[V]) {
+__device__ __forceinline__ void row_sums(const RowPlace<C>& at, float (&s)[V][padded(C)], float* shared, float (&out)[V]) {
   constexpr int P = padded(C);
-  const int lane = threadIdx.x & 31;
+  const int lane = at.lane;
   if constexpr (C == 1) {  // a row may have few lanes
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      lane_trees<1>(s[v], at.lanes);
+      lane_trees<1>(s[v], lane, at.lanes);
       out[v] = s[v][0];
     }
     if (at.warps > 1) {
@@ -128,13 +134,13 @@ __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][padde
       }
       __syncthreads();
 #pragma unroll
-      for (int v = 0; v < V; ++v) out[v] = tree_of_shared<1>(shared + v * at.warps, at.warps);
+      for (int v = 0; v < V; ++v) out[v] = tree_of_shared<1>(shared + v * at.warps, lane, at.warps);
     }
   } else {
     float all[V * P];
 #pragma unroll
     for (int i = 0; i < V * P; ++i) all[i] = s[i / P][i % P];
-    lane_trees<V * P>(all, 32);  // lane l: block l mod P of sum l / P
+    lane_trees<V * P>(all, lane, 32);  // lane l: block l mod P of sum l / P
     if (at.warps == 1) {
 #pragma unroll
       for (int step = 1; step < P; step *= 2) all[0] = Scalar::add(all[0], from_lane_xor(all[0], step));
@@ -142,10 +148,10 @@ __device__ __forceinline__ void row_sums(const RowPlace& at, float (&s)[V][padde
       for (int v = 0; v < V; ++v) out[v] = V == 1 ? all[0] : __shfl_sync(kAllLanes, all[0], v * P);
     } else {
       const int blocks = at.warps * C, v = lane / P, c = lane % P;
-      if (lane < V * P && c < C && at.warp < at.warps) shared[v * blocks + c * at.warps + at.warp] = all[0];
+      if (lane < V * P && c < C && at.warp < at.warps) shared[v * blocks + at.warp * C + c] = all[0];
       __syncthreads();
 #pragma unroll
-      for (int i = 0; i < V; ++i) out[i] = tree_of_shared<P>(shared + i * blocks, blocks);
+      for (int i = 0; i < V; ++i) out[i] = tree_of_shared<P>(shared + i * blocks, lane, blocks);
     }
   }
 #pragma unroll

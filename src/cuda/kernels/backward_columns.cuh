@@ -39,41 +39,40 @@ class GroupTree {
   unsigned int count_ = 0;
 };
 
-// What backward_columns needs of shared memory: for each gradient a row for each warp, and the levels of a GroupTree.
+// What backward_columns needs of shared memory: a row for each warp, and the levels of a GroupTree.
 constexpr std::size_t columns_shared_bytes(int threads, int chunks) {
-  return sizeof(float) * 2 * static_cast<std::size_t>(threads / 32 + GroupTree::kLevels) * chunks * kChunk;
+  return sizeof(float) * static_cast<std::size_t>(threads / 32 + GroupTree::kLevels) * chunks * kChunk;
 }
 
-// Columns [slab * chunks * kChunk, ...). The thread block has a power of two of warps, at most kColumnWarps, and at
-// least chunks * kChunk threads.
-template <Type kType, bool kLayer, bool kWhole>
+// dbias or dweight of columns [slab * chunks * kChunk, ...). The thread block has a power of two of warps, at most
+// kColumnWarps, and at least chunks * kChunk threads.
+template <Type kType, bool kLayer, bool kWhole, bool kBias>
 __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, int chunks, std::int64_t slab,
                                                  float* shared) {
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  const int thread = thread_index(), lane = thread & 31, warp = thread >> 5, warps = blockDim.x >> 5;
   const int columns = chunks * kChunk;
   const int n = static_cast<int>(p.n), begin = static_cast<int>(slab) * columns;
   const int column = begin + (lane & (chunks - 1)) * kChunk;
   const std::int64_t strips = spec::strips(n);
   const std::int64_t used = p.dy.present ? (p.m < strips ? p.m : strips) : 0;
-  const std::int64_t in_group = std::int64_t{2} * warps * (32 / chunks);
-  float* const of_weight = shared;
-  float* const of_bias = of_weight + warps * columns;
-  float* const levels = of_bias + warps * columns + threadIdx.x;  // of the threads that have a column
-  GroupTree dweight_sum(levels, columns), dbias_sum(levels + GroupTree::kLevels * columns, columns);
+  const int rows_of_lanes = 32 / chunks;
+  const std::int64_t in_group = std::int64_t{2} * warps * rows_of_lanes;
+  GroupTree sums(shared + warps * columns + thread, columns);  // of the threads that have a column
 
-  for (std::int64_t group = 0; group < used; group += in_group) {
-    const std::int64_t strip = group + 2 * (warp * (32 / chunks) + lane / chunks);
-    float dweight[2][kChunk] = {}, dbias[2][kChunk] = {};
 #pragma unroll 1
-    for (std::int64_t r = strip; r < p.m; r += strips) {
-      Chunk<kType> dy[2][1], s[2][1];
+  for (std::int64_t group = 0; group < used; group += in_group) {
+    const std::int64_t strip = group + 2 * (warp * rows_of_lanes + lane / chunks);
+    float sum[2][kChunk] = {};
+#pragma unroll 1
+    for (std::int64_t r = strip; r < p.m && strip < strips; r += strips) {
+      Chunk<kType> dy[2][1], s[kBias ? 1 : 2][1];
       float mean[2] = {}, rstd[2] = {};
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const bool there = r + k < p.m;
         const std::int64_t row = there ? r + k : r;
         load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), there ? n : 0, column, 0, dy[k]);
-        if (p.dweight.present) {
+        if constexpr (!kBias) {
           load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), there ? n : 0, column, 0, s[k]);
           rstd[k] = __ldg(p.rstd + row);
           if constexpr (kLayer) mean[k] = __ldg(p.mean + row);
@@ -81,32 +80,27 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
       }
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        if (r + k < p.m) {
+        if (r + k >= p.m) continue;
+        if constexpr (kBias) {
+          float g[kChunk];
+          dy[k][0].values(g);
+          add_to_bias(g, sum[k]);
+        } else {
           float g[kChunk], d[kChunk], t[kChunk];
           products<kType, kLayer>(dy[k][0], s[k][0], mean[k], g, d, t);
-          add_row<kType, kLayer>(p, g, d, t, rstd[k], dweight[k], dbias[k]);
+          add_to_weight<kLayer>(p, g, d, t, rstd[k], sum[k]);
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      dweight[0][i] = Scalar::add(dweight[0][i], dweight[1][i]);
-      dbias[0][i] = Scalar::add(dbias[0][i], dbias[1][i]);
-    }
+    for (int i = 0; i < kChunk; ++i) sum[0][i] = Scalar::add(sum[0][i], sum[1][i]);
     __syncthreads();  // what the group before left has been read
-    if (p.dweight.present) tree_over_lanes(dweight[0], chunks, of_weight + warp * columns);
-    if (p.dbias.present) tree_over_lanes(dbias[0], chunks, of_bias + warp * columns);
+    tree_over_lanes(sum[0], chunks, shared + warp * columns);
     __syncthreads();
-    if (threadIdx.x < columns) {
-      if (p.dweight.present) dweight_sum.push(tree_of_column(of_weight + threadIdx.x, warps, columns));
-      if (p.dbias.present) dbias_sum.push(tree_of_column(of_bias + threadIdx.x, warps, columns));
-    }
+    if (thread < columns) sums.push(tree_of_column(shared + thread, warps, columns));
   }
-  const int mine = begin + threadIdx.x;
-  if (threadIdx.x < columns && mine < n) {
-    if (p.dweight.present) store1(p.dweight.type, p.dweight.data, mine, dweight_sum.finish());
-    if (p.dbias.present) store1(p.dbias.type, p.dbias.data, mine, dbias_sum.finish());
-  }
+  const Vec& out = kBias ? p.dbias : p.dweight;
+  if (thread < columns && begin + thread < n) store1(out.type, out.data, begin + thread, sums.finish());
 }
 
 }  // namespace truenorm::cuda

@@ -28,27 +28,25 @@ __device__ __forceinline__ void products(const Chunk<kType>& dy, const Chunk<kTy
 }
 
 // One row's terms, added to its strip's sums: of dy, s - mean and their product.
-template <Type kType, bool kLayer>
-__device__ __forceinline__ void add_row(const spec::BackwardCall& p, const float (&g)[kChunk], const float (&d)[kChunk],
-                                        const float (&t)[kChunk], float rstd, float (&dweight)[kChunk],
-                                        float (&dbias)[kChunk]) {
-  if (p.dweight.present) {
-    if (!kLayer && p.round_xhat) {
-      float xhat[kChunk];
+template <bool kLayer>
+__device__ __forceinline__ void add_to_weight(const spec::BackwardCall& p, const float (&g)[kChunk],
+                                              const float (&d)[kChunk], const float (&t)[kChunk], float rstd,
+                                              float (&dweight)[kChunk]) {
+  if (!kLayer && p.round_xhat) {
+    float xhat[kChunk];
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) xhat[i] = Elements::normalised(d[i], rstd);
-      round8(p.xhat_type, xhat);
+    for (int i = 0; i < kChunk; ++i) xhat[i] = Elements::normalised(d[i], rstd);
+    round8(p.xhat_type, xhat);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat[i]);
-    } else {
+    for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat[i]);
+  } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight(dweight[i], t[i], rstd);
-    }
+    for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight(dweight[i], t[i], rstd);
   }
-  if (p.dbias.present) {
+}
+__device__ __forceinline__ void add_to_bias(const float (&g)[kChunk], float (&dbias)[kChunk]) {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
-  }
+  for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
 }
 
 // A chunk's terms of the row's two sums; `shift` is LayerNorm's.
@@ -112,10 +110,11 @@ __device__ __forceinline__ void store_gradient(const spec::BackwardCall& p, std:
   if (p.dresidual.present) store_chunk<kType, kWhole>(p.dresidual.type, row_at<kWhole>(p.dresidual, r), n, column, dx);
 }
 
-// Without dy the gradient is ds itself.
-__device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::int64_t r, int first, int step) {
+// Without dy the gradient is ds itself; of this thread's chunks, `step` columns apart.
+__device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::int64_t r, int first, int step,
+                                             int chunks) {
   const int n = static_cast<int>(p.n);
-  for (int column = first; column < n; column += step) {
+  for (int column = first; column < n && chunks > 0; column += step, --chunks) {
     float v[kChunk];
     ds_values<Type::f32, false>(p, spec::row_of(p.ds, r), n, column, v);
     store_gradient<Type::f32, false>(p, r, n, column, v);
@@ -128,7 +127,8 @@ __device__ __forceinline__ void store_only_row(const spec::BackwardCall& p, cons
                                                const Chunk<kType>& s, const RowSlopes& of, int n, int column) {
   float g[kChunk], d[kChunk], t[kChunk], dweight[kChunk] = {}, dbias[kChunk] = {};
   products<kType, kLayer>(dy, s, of.mean, g, d, t);
-  add_row<kType, kLayer>(p, g, d, t, of.rstd, dweight, dbias);
+  if (p.dweight.present) add_to_weight<kLayer>(p, g, d, t, of.rstd, dweight);
+  if (p.dbias.present) add_to_bias(g, dbias);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     dweight[i] = Scalar::add(dweight[i], 0.0f);
@@ -142,30 +142,30 @@ __device__ __forceinline__ void store_only_row(const spec::BackwardCall& p, cons
 template <Type kType, int C, bool kLayer, bool kWhole>
 __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
                                               float* shared) {
-  const RowPlace at(shape.log_lanes, shape.warps);
+  const RowPlace<C> at(shape.log_lanes, shape.warps);
   const std::int64_t r = block * shape.rows_per_cta + at.row;
   const bool active = at.row < shape.rows_per_cta && at.warp < shape.warps && r < p.m;
   const int n = active ? static_cast<int>(p.n) : 0;
   const std::int64_t row = active ? r : 0;
   if (!p.dy.present) {
-    if (active) pass_through(p, r, at.first, at.step);
+    if (active) pass_through(p, r, at.first, at.kStep, C);
     return;
   }
   RowSlopes of{};
   of.rstd = __ldg(p.rstd + row);
   if constexpr (kLayer) of.mean = __ldg(p.mean + row);
   Chunk<kType> dy[C], s[C];
-  load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.step, dy);
-  load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.step, s);
+  load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.kStep, dy);
+  load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.kStep, s);
   // Under way before it is needed; where a thread has many chunks there are no registers for it, and it is read twice.
-  constexpr bool kEarly = C <= 2;
+  constexpr bool kEarly = C == 1;
   PackedVec<kWhole> weight[kEarly ? C : 1];
   if constexpr (kEarly) {
 #pragma unroll
-    for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.step);
+    for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.kStep);
   }
   const auto weights = [&](int c, float(&w)[kChunk]) {
-    if constexpr (!kEarly) weight[0].load(p.weight, n, at.first + c * at.step);
+    if constexpr (!kEarly) weight[0].load(p.weight, n, at.first + c * at.kStep);
     weight[kEarly ? c : 0].weights(p.weight, spec::effective_offset(p.offset), w);
   };
   constexpr int kSums = kLayer ? 2 : 1;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   const std::byte* const ds = p.ds.present ? row_at<kWhole>(p.ds, r) : nullptr;
 #pragma unroll
   for (int c = 0; c < C; ++c) {
-    const int column = at.first + c * at.step;
+    const int column = at.first + c * at.kStep;
     float w[kChunk], d[kChunk], dx[kChunk];
     weights(c, w);
     ds_values<kType, kWhole>(p, ds, n, column, d);

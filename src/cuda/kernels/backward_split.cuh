@@ -13,9 +13,9 @@ namespace truenorm::cuda {
 struct SplitShape {
   RowShape rows;
   std::int64_t row_blocks = 0;
-  std::int64_t slabs = 0;
+  std::int64_t slabs = 0;       // of both gradients
+  std::int64_t slabs_each = 0;  // of one
   int chunks = 8;
-  bool slabs_first = false;
   unsigned int* counter = nullptr;  // where dx is written over what the columns read, they go first; zero before, after
 };
 
@@ -26,13 +26,7 @@ __device__ __forceinline__ void split_blocks(const SplitShape& shape, const Visi
                                              const VisitRows& visit_rows) {
   const std::int64_t block = blockIdx.x;
   if (shape.counter == nullptr) {
-    const std::int64_t slab = shape.slabs_first ? block : block - shape.row_blocks;
-    const std::int64_t rows = shape.slabs_first ? block - shape.slabs : block;
-    if (slab >= 0 && slab < shape.slabs) {
-      visit_slab(slab);
-    } else {
-      visit_rows(rows);
-    }
+    block < shape.row_blocks ? visit_rows(block) : visit_slab(block - shape.row_blocks);
     return;
   }
   for (std::int64_t i = block; i < shape.slabs; i += gridDim.x) visit_slab(i);
@@ -44,12 +38,24 @@ __device__ __forceinline__ void split_blocks(const SplitShape& shape, const Visi
   }
 }
 
+// Slabs of dweight, then of dbias: those of either that is asked for.
+template <Type kType, bool kLayer, bool kWhole>
+__device__ __forceinline__ void one_of_columns(const spec::BackwardCall& p, const SplitShape& shape, std::int64_t i,
+                                               float* shared) {
+  const std::int64_t of_weight = p.dweight.present ? shape.slabs_each : 0;
+  if (i < of_weight) {
+    backward_columns<kType, kLayer, kWhole, false>(p, shape.chunks, i, shared);
+  } else {
+    backward_columns<kType, kLayer, kWhole, true>(p, shape.chunks, i - of_weight, shared);
+  }
+}
+
 template <Type kType, int C, bool kLayer, bool kWhole>
-__global__ void __launch_bounds__(kSplitThreads)
+__global__ void __launch_bounds__(kSplitThreads, split_blocks_at_once(C, kType == Type::f32, kWhole))
     backward_split_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
   extern __shared__ float shared[];
   split_blocks(
-      shape, [&](std::int64_t slab) { backward_columns<kType, kLayer, kWhole>(p, shape.chunks, slab, shared); },
+      shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, kWhole>(p, shape, slab, shared); },
       [&](std::int64_t block) { backward_rows<kType, C, kLayer, kWhole>(p, shape.rows, block, shared); });
 }
 
@@ -58,7 +64,7 @@ template <Type kType, bool kLayer>
 __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, std::int64_t r, float* shared) {
   const int n = static_cast<int>(p.n), first = threadIdx.x * kChunk;
   const int tiles = (n + kTile - 1) / kTile;
-  if (!p.dy.present) return pass_through(p, r, first, kTile);
+  if (!p.dy.present) return pass_through(p, r, first, kTile, tiles);
   const std::byte *const dy = spec::row_of(p.dy, r), *const s = spec::row_of(p.s, r);
   const std::byte* const ds = p.ds.present ? spec::row_of(p.ds, r) : nullptr;
   const float offset = spec::effective_offset(p.offset);
@@ -103,7 +109,7 @@ __global__ void __launch_bounds__(kWideThreads)
     backward_split_wide_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
   extern __shared__ float shared[];
   split_blocks(
-      shape, [&](std::int64_t slab) { backward_columns<kType, kLayer, false>(p, shape.chunks, slab, shared); },
+      shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, false>(p, shape, slab, shared); },
       [&](std::int64_t row) { backward_wide_row<kType, kLayer>(p, row, shared); });
 }
 

@@ -1,130 +1,126 @@
-// The backward of many rows, strip by strip: matrices are read once, through a ring of bulk copies; a strip's weight
-// gradients stay in registers; when all strips are done, all thread blocks sum them together.
+// The backward of many rows, strip by strip: matrices are read once; a strip's weight gradients stay in registers; when
+// all strips are done, all thread blocks sum them together.
 //
-// Wide rows: a thread block (or a cluster of two, half a row each) works on one strip, a tile of kRows of its rows at a
-// time. The gradients of a tile are made after the sums of the next, so that no thread waits for sums under way.
-// Narrow rows: a warp (or part of one) has a row and a strip of its own, and needs nobody else's sums.
+// A team of warps has a strip, and a tile of kRows of its rows at a time. Narrow rows: a team is a warp, or part of one,
+// and needs nobody else's sums. Wide rows: a thread block is one team or two; or a cluster of two thread blocks is a
+// team, half a row each. Each thread copies the chunks that it will use itself, some tiles ahead, to shared memory of
+// its own, so that it waits for nobody.
+//
+// The code is kept short, each part once: instructions come from memory too, and a launch waits for the first of them.
 #pragma once
 
-#include "cuda/device/bulk.cuh"
+#include "cuda/device/async.cuh"
 #include "cuda/device/grid.cuh"
-#include "cuda/kernels/backward_columns.cuh"
 #include "cuda/kernels/backward_rows.cuh"
 #include "cuda/kernels/final_sum.cuh"
 #include "cuda/tuning/strips.hpp"
 
 namespace truenorm::cuda {
 
-// What a launch is given of its plan.
-struct StripsShape {
-  int log_lanes, strips, stages, columns, groups;
-  float* partials;        // [dweight?, dbias?][groups][n]; null where neither is asked for
+// What a launch is given: first what every thread needs, close together.
+struct StripsArgs {
+  struct Matrix {
+    std::byte* data;
+    std::int64_t stride;  // bytes from a row to the next
+  };
+  Matrix dy, s, ds, dx;  // dx: the first of the outputs
+  const float *rstd, *mean;
+  int m, n, log_strips, groups, log_lanes, teams, team_warps, columns, ahead;
+  Type dx_type;
+  bool in_order;     // all matrices have their rows at equal distances: `stride` is all there is to know
+  bool two_outputs;  // dresidual as well as dx
+  bool plain;        // the usual gradients of vectors, and no others
+  float* partials;   // [dweight?, dbias?][groups][n]; null where neither is asked for
   unsigned int* counter;  // zero before and after
+  spec::BackwardCall call;
 };
 
-enum class Spread { kNarrow, kBlock, kCluster };
-
-// One of `count` places that are used in turn, and the parity of the phase that its barriers are in.
-struct Turn {
-  int place = 0;
-  unsigned int parity = 0;
-  __device__ __forceinline__ void next(int count) {
-    if (++place == count) {
-      place = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
 class Strips {
- public:
+  static constexpr bool kSingle = kType == Type::f32;
+  static constexpr bool kWarp = kTeam == Team::kWarp;
+  static constexpr int kTeams = strips_teams(kTeam);
+  static constexpr int kCluster = kTeam == Team::kCluster ? 2 : 1;
+  static constexpr int kLag = strips_lag(C, kSingle, kAdd, kTeam);
   static constexpr int kSums = kLayer ? 2 : 1;
   static constexpr int K = kRows * kSums;  // sums of a tile
   static constexpr int kWidth = padded(C);
-  static constexpr bool kNarrow = kSpread == Spread::kNarrow;
-  static constexpr int kCluster = kSpread == Spread::kCluster ? 2 : 1;
+  static constexpr bool kSharedWeight = strips_shared_weight(C, kTeam);
+  static constexpr int kStep = 32 * kChunk;  // columns from a chunk of a thread to its next
 
-  __device__ __forceinline__ Strips(const spec::BackwardCall& call, const StripsShape& with, std::byte* shared)
-      : p(call),
-        shape(with),
-        full(reinterpret_cast<Barrier*>(shared)),
-        empty(full + kMaxStages),
-        summed(empty + kMaxStages),
-        sums(reinterpret_cast<float*>(summed + 4)),
-        ring(reinterpret_cast<std::byte*>(sums + 3 * kTileSums)),
-        rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0),
-        strips(static_cast<int>(spec::strips(call.n))),
-        m(static_cast<int>(call.m)),
-        n(static_cast<int>(call.n)) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    begin = rank * shape.columns;
-    own = n - begin < shape.columns ? n - begin : shape.columns;
-    if constexpr (kNarrow) {
-      slot = threadIdx.x >> shape.log_lanes;
-      first = (lane & ((1 << shape.log_lanes) - 1)) * kChunk;
-      step = 32 * kChunk;
+  // Shared memory.
+  static constexpr int kSumsBytes = static_cast<int>(strips_sums_bytes(kTeam));
+  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kTeam));
+  static constexpr int kStatisticsBytes = static_cast<int>(kStripsStatisticsBytes);
+  static constexpr int kTileBytes = static_cast<int>(strips_tile_bytes(C, kRows, kSingle, kAdd, kTeam));
+  static constexpr int kPlane = strips_threads(C, kTeam) * 16;  // 16 bytes for each thread
+  static constexpr int kHalves = kSingle ? 2 : 1;        // planes of a chunk
+  static constexpr int kMatrix = kRows * C * kHalves * kPlane;
+
+ public:
+  __device__ __forceinline__ Strips(const StripsArgs& args, std::byte* memory)
+      : a(args),
+        p(args.call),
+        barriers(reinterpret_cast<Barrier*>(memory)),
+        sums(reinterpret_cast<float*>(barriers + kTeams * kSumPlaces)),
+        scratch(reinterpret_cast<float*>(memory + kSumsBytes)),
+        thread(thread_index()),
+        lane(thread & 31),
+        warp(thread >> 5),
+        tiles_at(memory + kSumsBytes + kScratchBytes + thread * 16) {
+    shared_weight = reinterpret_cast<float4*>(memory + kSumsBytes + kScratchBytes) - 2 * 32 * C;
+    statistics = reinterpret_cast<float*>(memory + kSumsBytes + kScratchBytes + (a.ahead + 1 + kLag) * kTileBytes) + warp * 32;
+    if constexpr (kWarp) {
+      slot = thread >> a.log_lanes;
+      first = (lane & ((1 << a.log_lanes) - 1)) * kChunk;
+      own = a.n;
     } else {
-      slot = 0;
-      first = (warp * 32 + lane) * kChunk;
-      step = blockDim.x * kChunk;
-      const int warps = blockDim.x >> 5;
-      while (each * kLanes < kCluster * warps * C) each *= 2;
-      const int sum = lane / kWidth, c = lane % kWidth;  // that this lane ends with, of this warp's
-      sum_place = sum * kLanes * each + (rank * C + c) * warps + warp;
+      if (kTeam == Team::kHalf && warp >= a.team_warps) {
+        slot = 1;
+        barriers += kSumPlaces;
+        sums += kSumPlaces * kTileSums;
+      }
+      member = warp - slot * a.team_warps;
+      first = (member * C * 32 + lane) * kChunk;
+      if constexpr (kCluster > 1) begin = static_cast<int>(cluster_rank()) * a.columns;
+      own = a.n - begin < a.columns ? a.n - begin : a.columns;
     }
-    dy_bytes = shape.columns * bytes_each<kType>(p.dy.type);
-    s_bytes = shape.columns * bytes_each<kType>(p.s.type);
-    ds_bytes = p.ds.present ? shape.columns * bytes_each<kType>(p.ds.type) : 0;
-    tile_bytes = (dy_bytes + s_bytes + ds_bytes) * shape.strips * kRows;
+    stages = a.ahead + 1 + kLag;
   }
 
   __device__ __forceinline__ void run() {
-    float w[C][kChunk];
+    const int clusters = gridDim.x / kCluster;
+    int group = blockIdx.x / kCluster;
+    start_group(group);
+    // Rows of the first tiles are under way before anything else is asked for.
+    for (; at < 0; ++at) fetch();
+    PackedVec<true> packed[C];
+#pragma unroll
+    for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
+    if constexpr (!kWarp) init_sums();
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const int at = first + c * step;
-      load_packed<true>(p.weight, at < own ? n : 0, begin + at)
-          .weights(p.weight, spec::effective_offset(p.offset), w[c]);
-    }
-    for (int i = threadIdx.x; i < 3 * kTileSums; i += blockDim.x) sums[i] = 0.0f;
-    if (!kNarrow && own < shape.columns) clear_ring();
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < shape.stages; ++i) {
-        barrier_init(&full[i], 1);
-        barrier_init(&empty[i], blockDim.x / 32);
-      }
-      // The other thread block of a cluster stores its sums here; one more arrival says how many bytes they are.
-      for (int i = 0; i < 3; ++i) barrier_init(&summed[i], blockDim.x / 32 + (kCluster > 1 ? 1 : 0));
-      barrier_init_done();
-    }
-    kCluster > 1 ? cluster_sync() : __syncthreads();
-    const int clusters = gridDim.x / kCluster;
-    for (int group = blockIdx.x / kCluster; group < shape.groups; group += clusters) {
-      base = group * shape.strips;
-      const int tiles = (m - base - 1) / (strips * kRows) + 1;
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) dweight[c][i] = dbias[c][i] = 0.0f;
-      }
-      const bool last = group + clusters >= shape.groups;
-      if constexpr (kNarrow) {
-        run_narrow(w, tiles, group, last);
-      } else {
-        run_wide(w, tiles, group, last);
+      packed[c].weights(p.weight, spec::effective_offset(p.offset), w[kSharedWeight ? 0 : c]);
+      if constexpr (kSharedWeight) {  // every warp stores the same
+        shared_weight[2 * c * 32 + lane] = make_float4(w[0][0], w[0][1], w[0][2], w[0][3]);
+        shared_weight[(2 * c + 1) * 32 + lane] = make_float4(w[0][4], w[0][5], w[0][6], w[0][7]);
       }
     }
-    if (shape.partials == nullptr) return;
-    grid_wait(shape.counter, gridDim.x);
+    if constexpr (kSharedWeight) __syncthreads();
+    while (true) {
+      run_strip(group, group + clusters >= a.groups);
+      group += clusters;
+      if (group >= a.groups) break;
+      __syncthreads();  // the scratch is free
+      start_group(group);
+      for (; at < 0; ++at) fetch();
+    }
+    if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
-    const float* partials = shape.partials;
-    auto* const scratch = reinterpret_cast<float*>(ring);
-    if (p.dweight.present) {
-      final_sum(p.dweight, partials, n, shape.groups, n, scratch);
-      partials += std::int64_t{shape.groups} * n;
-    }
-    if (p.dbias.present) final_sum(p.dbias, partials, n, shape.groups, n, scratch);
+    constexpr int kPartials = static_cast<int>(spec::kBlocksOfStrips) / kCluster;
+    FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n});
+    grid_wait(a.counter, gridDim.x);
+    final_sums.run(scratch);
   }
 
  private:
@@ -132,386 +128,374 @@ class Strips {
     float mean[kRows], rstd[kRows];
   };
 
-  // Row b of tile k of this thread's strip.
-  __device__ __forceinline__ int row(int k, int b) const { return base + slot + (k * kRows + b) * strips; }
-
-  // ---- The ring.
-
-  __device__ __forceinline__ static bool dense(const Rows& t, std::int64_t m, std::int64_t row_bytes) {
-    return t.inner_stride == row_bytes && t.inner >= m;
+  __device__ __forceinline__ bool has(int c) const { return first + c * kStep < own; }
+  // Row b of tile k, of this thread's strip.
+  __device__ __forceinline__ int row(int k, int b) const { return base + ((k * kRows + b) << a.log_strips); }
+  __device__ __forceinline__ std::int64_t column_bytes(Type type) const {
+    return std::int64_t{begin + first} * bytes_each<kType>(type);
+  }
+  __device__ __forceinline__ static std::byte* of_row(const StripsArgs::Matrix& t, int r) {
+    return t.data + r * t.stride;
   }
 
-  __device__ __forceinline__ std::byte* tile_at(const Turn& at) const { return ring + at.place * tile_bytes; }
-
-  // Sends tile k on its way to a place; one warp.
-  __device__ __forceinline__ void fill(int k, int stage) {
-    const int lane = threadIdx.x & 31;
-    std::byte* const tile = ring + stage * tile_bytes;
-    const int first_row = base + k * kRows * strips;
-    int rows = 0;  // of all that are there
-    if (lane == 0) {
-#pragma unroll
-      for (int b = 0; b < kRows; ++b) rows += rows_at(first_row + b * strips);
-      const int each = bytes_each<kType>(p.dy.type) + bytes_each<kType>(p.s.type) +
-                       (p.ds.present ? bytes_each<kType>(p.ds.type) : 0);
-      barrier_arrive_expecting(&full[stage], static_cast<unsigned int>(rows * own * each));
+  __device__ __forceinline__ void start_group(int group) {
+    base = group * a.teams * (32 >> a.log_lanes) + slot;
+    tiles = base < a.m ? ((a.m - base - 1) >> a.log_strips) / kRows + 1 : 0;
+    if constexpr (kWarp) {  // a warp's lanes go together, as far as its first strip
+      const int leader = base - (lane >> a.log_lanes);
+      tiles = leader < a.m ? ((a.m - leader - 1) >> a.log_strips) / kRows + 1 : 0;
     }
-    __syncwarp();
-    fill_matrix(p.dy, dy_bytes, first_row, tile, stage);
-    fill_matrix(p.s, s_bytes, first_row, tile + dy_bytes * shape.strips * kRows, stage);
-    if (p.ds.present) {
-      fill_matrix(p.ds, ds_bytes, first_row, tile + (dy_bytes + s_bytes) * shape.strips * kRows, stage);
-    }
-  }
-  __device__ __forceinline__ int rows_at(int row) const {
-    const int left = m - row;
-    return left <= 0 ? 0 : left < shape.strips ? left : shape.strips;
-  }
-  __device__ __forceinline__ void fill_matrix(const Rows& t, int row_bytes, int first_row, std::byte* to, int stage) {
-    const int lane = threadIdx.x & 31;
-    const int size = bytes_each<kType>(t.type);
-    const unsigned int bytes = own * size;
-    if (!kNarrow || dense(t, p.m, row_bytes)) {  // one copy for the rows of each b
-      if (lane < kRows) {
-        const int r = first_row + lane * strips;
-        const int rows = rows_at(r);
-        if (rows > 0) {
-          bulk_load(to + lane * row_bytes * shape.strips, row_at<true>(t, r) + std::int64_t{begin} * size, rows * bytes,
-                    &full[stage]);
-        }
-      }
-    } else if constexpr (kNarrow) {
-      for (int i = lane; i < kRows * shape.strips; i += 32) {
-        const int b = i / shape.strips, l = i - b * shape.strips;
-        const int r = first_row + b * strips + l;
-        if (r < m) bulk_load(to + i * row_bytes, row_at<true>(t, r), bytes, &full[stage]);
-      }
-    }
-  }
-
-  // ---- A tile.
-
-  __device__ __forceinline__ void load_statistics(int k, Statistics& of) const {
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-      const int r = row(k, b);
-      const bool there = r < m;
-      of.rstd[b] = there ? __ldg(p.rstd + r) : 0.0f;
-      of.mean[b] = kLayer && there ? __ldg(p.mean + r) : 0.0f;
-    }
-  }
-
-  // Chunk c of row b of a matrix in a tile; past the row's end it is zeros. Wide rows have zeros there (clear_ring).
-  __device__ __forceinline__ Chunk<kType> chunk(const Rows& t, const std::byte* tile, int row_bytes, int b,
-                                                int c) const {
-    if (kNarrow && first + c * step >= own) return {};
-    return load_whole<kType>(
-        t.type, tile + (b * shape.strips + slot) * row_bytes + (first + c * step) * bytes_each<kType>(t.type));
-  }
-
-  // A chunk's terms of the sums of row b, and its share of the weight gradients.
-  __device__ __forceinline__ void terms(const std::byte* tile, int b, int c, const float (&w)[kChunk],
-                                        const Statistics& of, float& slope, float& shift) {
-    float g[kChunk], d[kChunk], t[kChunk];
-    products<kType, kLayer>(chunk(p.dy, tile, dy_bytes, b, c),
-                            chunk(p.s, tile + dy_bytes * shape.strips * kRows, s_bytes, b, c), of.mean[b], g, d, t);
-    slope = chunk_products(t, w);
-    if constexpr (kLayer) shift = chunk_products(g, w);
-    add_row<kType, kLayer>(p, g, d, t, of.rstd[b], dweight[c], dbias[c]);
-  }
-
-  // The gradient of row b of tile k.
-  __device__ __forceinline__ void gradient(const std::byte* tile, int k, int b, const float (&w)[C][kChunk],
-                                           const RowSlopes& of) const {
-    const int r = row(k, b);
-    if (r >= m) return;
-    const int dx_size = bytes_each<kType>(p.dx.type), dresidual_size = bytes_each<kType>(p.dresidual.type);
-    std::byte *dx = nullptr, *dresidual = nullptr;
-    if (p.dx.present) dx = row_at<true>(p.dx, r) + (begin + first) * dx_size;
-    if (p.dresidual.present) dresidual = row_at<true>(p.dresidual, r) + (begin + first) * dresidual_size;
-    const std::byte* const s_tile = tile + dy_bytes * shape.strips * kRows;
+    at = -a.ahead;
+    dy = of_row(a.dy, base) + column_bytes(p.dy.type);
+    s = of_row(a.s, base) + column_bytes(p.s.type);
+    if constexpr (kAdd) ds = of_row(a.ds, base) + column_bytes(p.ds.type);
+    dx = of_row(a.dx, base) + column_bytes(a.dx_type);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      if (first + c * step >= own) continue;
-      const Chunk<kType> dy = chunk(p.dy, tile, dy_bytes, b, c), s = chunk(p.s, s_tile, s_bytes, b, c);
-      float out[kChunk];
-      if (p.ds.present) {
-        float d[kChunk];
-        chunk(p.ds, s_tile + s_bytes * shape.strips * kRows, ds_bytes, b, c).values(d);
-        gradient_values<kType, kLayer>(
-            dy, s, w[c], of, [&](int i) { return d[i]; }, out);
-      } else {
-        gradient_values<kType, kLayer>(dy, s, w[c], of, out);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) dweight[c][i] = 0.0f;
+      if constexpr (kLayer) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) dbias[c][i] = 0.0f;
       }
-      if (p.dx.present) store_whole<kType>(p.dx.type, dx + c * step * dx_size, out);
-      if (p.dresidual.present) store_whole<kType>(p.dresidual.type, dresidual + c * step * dresidual_size, out);
     }
   }
 
-  // All warps take turns at keeping the ring full: tile `refill` goes where an earlier one was.
-  __device__ __forceinline__ void keep_full(const Turn& used, int refill, int tiles) {
-    const bool mine = turn == static_cast<int>(threadIdx.x >> 5);
-    if (++turn == static_cast<int>(blockDim.x >> 5)) turn = 0;
-    if (refill >= tiles || !mine) return;
-    barrier_wait(&empty[used.place], used.parity);
-    fill(refill, used.place);
-  }
-
-  // Where rows end before their place does, what is read past them is zeros. (No copy ever writes there.)
-  __device__ __forceinline__ void clear_ring() {
-    for (int i = threadIdx.x * 16; i < shape.stages * tile_bytes; i += blockDim.x * 16) {
-      *reinterpret_cast<uint4*>(ring + i) = make_uint4(0u, 0u, 0u, 0u);
+  // Barriers, and zeros where a row has no blocks.
+  __device__ __forceinline__ void init_sums() {
+    if (thread < kTeams * kSumPlaces) {
+      // The other thread block of a cluster stores its sums here; one more arrival says how many bytes they are.
+      barrier_init(barriers - slot * kSumPlaces + thread, a.team_warps + (kCluster > 1 ? 1 : 0));
     }
-    bulk_load_over_stores();
+    barrier_init_done();
+    auto* const all = reinterpret_cast<float4*>(sums - slot * kSumPlaces * kTileSums);
+    for (int i = thread; i < kTeams * kSumPlaces * kTileSums / 4; i += blockDim.x) {
+      all[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    kCluster > 1 ? cluster_sync() : __syncthreads();
   }
 
-  __device__ __forceinline__ void start_ring(int tiles) {
-    if (threadIdx.x >= 32) return;
-    Turn at = stage;
-    for (int k = 0; k < shape.stages && k < tiles; ++k, at.next(shape.stages)) fill(k, at.place);
-  }
-
-  // ---- Wide rows.
-
-  __device__ __forceinline__ void run_wide(const float (&w)[C][kChunk], int tiles, int group, bool last) {
-    const int lane = threadIdx.x & 31;
-    Statistics now, next{}, before{};
-    load_statistics(0, next);
-    start_ring(tiles);
-    Turn used = stage, earlier = stage, used_sums = summing;
-    for (int k = 0; k < tiles; ++k) {
-      now = next;
-      if (k + 1 < tiles) load_statistics(k + 1, next);
-      barrier_wait(&full[stage.place], stage.parity);
-      tile_sums(tile_at(stage), k, w, now);
-      if (k > 0) {
-        tile_gradients(tile_at(used), k - 1, w, before, used_sums);
+  // Goes through the tiles of this thread's strip; while tile `at` is used, `ahead` more are under way.
+  __device__ __forceinline__ void run_strip(int group, bool last) {
+    const int steps = tiles + kLag > 0 ? tiles + kLag : 1;
+#pragma unroll 1
+    for (; at < steps; ++at) {
+      fetch();
+      if (at < tiles) {
+        copies_wait(a.ahead);
         __syncwarp();
-        if (lane == 0) barrier_arrive(&empty[used.place]);
+        make_sums();
       }
-      // The tile before that has most likely been used by all by now.
-      if (k > 1) keep_full(earlier, k - 2 + shape.stages, tiles);
-      earlier = used;
-      used = stage;
-      used_sums = summing;
-      stage.next(shape.stages);
-      summing.next(3);
-      before = now;
+      // As soon as all sums are there: the last gradients are made while the partial sums travel.
+      if (a.partials != nullptr && at == (tiles > 0 ? tiles - 1 : 0)) {
+        publish(group);
+        if (last) grid_arrive(a.counter, gridDim.x);
+      }
+      if (at >= kLag && at - kLag < tiles) make_gradients(at - kLag);
+      place = place + 1 == stages ? 0 : place + 1;
     }
-    if (shape.partials != nullptr) publish_registers(group, last);
-    tile_gradients(tile_at(used), tiles - 1, w, before, used_sums);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&empty[used.place]);
-    if (!last) __syncthreads();  // the ring is free for the next group
+    turn += tiles;
   }
 
-  // Lanes that share one of a tile's sums. Each has `each` of the row's blocks. A tile's sums lie in the place of those
-  // three tiles before, which everybody has used: nobody is two tiles ahead of somebody whose sums it needs.
-  static constexpr int kLanes = 32 / K;
+  // Chunk c of the weight.
+  __device__ __forceinline__ void weight_of(int c, float (&v)[kChunk]) const {
+    if constexpr (kSharedWeight) {
+      const float4 low = shared_weight[2 * c * 32 + lane], high = shared_weight[(2 * c + 1) * 32 + lane];
+      v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+      v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) v[i] = w[c][i];
+    }
+  }
 
-  __device__ __forceinline__ void tile_sums(const std::byte* tile, int k, const float (&w)[C][kChunk],
-                                            const Statistics& of) {
-    const int lane = threadIdx.x & 31;
+  // ---- Tiles in shared memory.
+
+  // Copies what this thread has of tile `at` + `ahead`.
+  __device__ __forceinline__ void fetch() {
+    const int k = at + a.ahead;
+    if (k < tiles) {
+      int there = place + a.ahead;
+      if (there >= stages) there -= stages;
+      const unsigned int to = shared_address(tiles_at) + there * kTileBytes;
+      // A few lanes copy their warp's statistics.
+      const int log_slots = kWarp ? 5 - a.log_lanes : 0;
+      const int r_of_lane =
+          row(k, lane >> log_slots) - (kWarp ? lane >> a.log_lanes : 0) + (lane & ((1 << log_slots) - 1));
+      if (lane < kRows << log_slots && r_of_lane < a.m) {
+        const unsigned int at_word = shared_address(statistics + lane) + there * kStatisticsBytes;
+        copy_word_async(at_word, a.rstd + r_of_lane);
+        if constexpr (kLayer) copy_word_async(at_word + 64, a.mean + r_of_lane);
+      }
+#pragma unroll
+      for (int b = 0; b < kRows; ++b) {
+        const int r = row(k, b);
+        if (r >= a.m) break;
+        if (!a.in_order) {
+          dy = row_at<true>(p.dy, r) + column_bytes(p.dy.type);
+          s = row_at<true>(p.s, r) + column_bytes(p.s.type);
+          if constexpr (kAdd) ds = row_at<true>(p.ds, r) + column_bytes(p.ds.type);
+        }
+        copy_row(to + b * C * kHalves * kPlane, dy, p.dy.type);
+        copy_row(to + b * C * kHalves * kPlane + kMatrix, s, p.s.type);
+        if constexpr (kAdd) copy_row(to + b * C * kHalves * kPlane + 2 * kMatrix, ds, p.ds.type);
+        dy += a.dy.stride << a.log_strips;
+        s += a.s.stride << a.log_strips;
+        if constexpr (kAdd) ds += a.ds.stride << a.log_strips;
+      }
+    }
+    copies_commit();
+    if (at < 0) place = place + 1 == stages ? 0 : place + 1;
+  }
+
+  __device__ __forceinline__ void copy_row(unsigned int to, const std::byte* from, Type type) const {
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      if (!has(c)) continue;
+      if (!kSingle || type != Type::f32) {
+        copy_async(to + c * kHalves * kPlane, from + c * kStep * 2);
+      } else {
+        copy_async(to + c * kHalves * kPlane, from + c * kStep * 4);
+        copy_async(to + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
+      }
+    }
+  }
+
+  // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds).
+  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type) const {
+    const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kHalves * kPlane;
+    const uint4 low = *reinterpret_cast<const uint4*>(from);
+    Chunk<kType> v;
+    if constexpr (!kSingle) {
+      v.raw = low;
+    } else if (type == Type::f32) {
+      const uint4 high = *reinterpret_cast<const uint4*>(from + kPlane);
+      v.v[0] = __uint_as_float(low.x), v.v[1] = __uint_as_float(low.y), v.v[2] = __uint_as_float(low.z);
+      v.v[3] = __uint_as_float(low.w), v.v[4] = __uint_as_float(high.x), v.v[5] = __uint_as_float(high.y);
+      v.v[6] = __uint_as_float(high.z), v.v[7] = __uint_as_float(high.w);
+    } else {
+      widen8(type, low, v.v);
+    }
+    return v;
+  }
+
+  // The statistics of a tile's rows, of this thread's strip.
+  __device__ __forceinline__ void read_statistics(int where, Statistics& of) const {
+    const float* const from = statistics + where * kStatisticsBytes / sizeof(float) + (kWarp ? lane >> a.log_lanes : 0);
+    const int log_slots = kWarp ? 5 - a.log_lanes : 0;
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      of.rstd[b] = from[b << log_slots];
+      of.mean[b] = kLayer ? from[(b << log_slots) + 16] : 0.0f;
+    }
+  }
+
+  // ---- The sums of tile `at`, and its share of the weight gradients.
+
+  __device__ __forceinline__ void make_sums() {
+    const std::byte* const tile = tiles_at + place * kTileBytes;
+    Statistics of_rows;
+    read_statistics(place, of_rows);
     float part[K * kWidth] = {};
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
-      if (row(k, b) < m) {
-#pragma unroll
-        for (int c = 0; c < C; ++c) {
-          terms(tile, b, c, w[c], of, part[b * kSums * kWidth + c], part[(b * kSums + kSums - 1) * kWidth + c]);
-        }
-      }
-    }
-    lane_trees<K * kWidth>(part, 32);
-    if (lane < K * kWidth && lane % kWidth < C) {
-      float* const place = sums + summing.place * kTileSums + sum_place;
-      *place = part[0];
-      if constexpr (kCluster > 1) store_at_rank(place, &summed[summing.place], rank ^ 1, part[0]);
-    }
-    if constexpr (kCluster > 1) {
-      if (threadIdx.x == 0) {
-        barrier_arrive_expecting(&summed[summing.place], K * C * (blockDim.x >> 5) * sizeof(float));
-      }
-    }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&summed[summing.place]);
-  }
-
-  __device__ __forceinline__ void tile_gradients(const std::byte* tile, int k, const float (&w)[C][kChunk],
-                                                 const Statistics& of, const Turn& at) const {
-    const int lane = threadIdx.x & 31;
-    barrier_wait(&summed[at.place], at.parity);
-    const auto from = [from = sums + at.place * kTileSums + lane * each](int i) { return from[i]; };
-    float v;
-    switch (each) {
-      case 1: v = from(0); break;
-      case 2: v = tree<2>(from); break;
-      case 4: v = tree<4>(from); break;
-      default: v = tree<8>(from); break;
-    }
-#pragma unroll
-    for (int mask = 1; mask < kLanes; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
-    v = Scalar::add(v, 0.0f);
-    const int sum = lane / kLanes;
-    float rstd = of.rstd[0];
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) rstd = sum / kSums == b ? of.rstd[b] : rstd;
-    const auto n_float = static_cast<float>(n);
-    const float minus_slope = spec::minus_slope_of(v, n_float, rstd);
-    const float shift = kLayer ? spec::shift_of(v, n_float) : 0.0f;
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-      RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
-      row_of.minus_slope = __shfl_sync(kAllLanes, minus_slope, b * kSums * kLanes);
-      if constexpr (kLayer) row_of.shift = __shfl_sync(kAllLanes, shift, (b * kSums + 1) * kLanes);
-      gradient(tile, k, b, w, row_of);
-    }
-  }
-  // This group's partial sums, to where all thread blocks see them.
-  __device__ __forceinline__ void publish_registers(int group, bool last) {
-    float* to = shape.partials + std::int64_t{group} * n + begin;
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      if (which == 0 ? !p.dweight.present : !p.dbias.present) continue;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const int at = first + c * step;
-        const float(&v)[kChunk] = which == 0 ? dweight[c] : dbias[c];
-        if (at < own) {
-          __stcg(reinterpret_cast<float4*>(to + at), make_float4(v[0], v[1], v[2], v[3]));
-          __stcg(reinterpret_cast<float4*>(to + at) + 1, make_float4(v[4], v[5], v[6], v[7]));
+        if (row(at, b) >= a.m || !has(c)) continue;
+        float g[kChunk], d[kChunk], t[kChunk], weight[kChunk];
+        weight_of(c, weight);
+        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d, t);
+        part[b * kSums * kWidth + c] = chunk_products(t, weight);
+        if constexpr (kLayer) part[(b * kSums + 1) * kWidth + c] = chunk_products(g, weight);
+        if (a.plain) {
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) {
+            dweight[c][i] = Elements::grad_weight(dweight[c][i], t[i], of_rows.rstd[b]);
+            if constexpr (kLayer) dbias[c][i] = Elements::grad_bias(dbias[c][i], g[i]);
+          }
+        } else {
+          if (p.dweight.present) add_to_weight<kLayer>(p, g, d, t, of_rows.rstd[b], dweight[c]);
+          if (kLayer && p.dbias.present) add_to_bias(g, dbias[kLayer ? c : 0]);
         }
       }
-      to += std::int64_t{shape.groups} * n;
     }
-    if (last) grid_arrive(shape.counter, gridDim.x);
-  }
-
-  // ---- Narrow rows.
-
-  __device__ __forceinline__ void run_narrow(const float (&w)[C][kChunk], int tiles, int group, bool last) {
-    const int lane = threadIdx.x & 31;
-    Statistics next{};
-    load_statistics(0, next);
-    start_ring(tiles);
-    Turn used = stage;
-    for (int k = 0; k < tiles; ++k) {
-      const Statistics now = next;
-      if (k + 1 < tiles) load_statistics(k + 1, next);
-      barrier_wait(&full[stage.place], stage.parity);
-      narrow_tile(tile_at(stage), k, w, now);
+    if constexpr (kWarp) {
+      lane_trees<K * kWidth>(part, lane, C == 1 ? 1 << a.log_lanes : 32);
+#pragma unroll
+      for (int mask = 1; mask < kWidth; mask *= 2) part[0] = Scalar::add(part[0], from_lane_xor(part[0], mask));
+      sum = part[0];
+    } else {
+      const int here = (turn + at) & (kSumPlaces - 1);
+      lane_trees<K * kWidth>(part, lane, 32);
+      const int which = lane / kWidth, c = lane & (kWidth - 1);  // the sum that this lane ends with, of this warp's blocks
+      if (lane < K * kWidth && c < C) {
+        float* const to = sums + here * kTileSums + which * kSlots + (begin == 0 ? 0 : a.team_warps * C) + member * C + c;
+        *to = part[0];
+        if constexpr (kCluster > 1) store_at_rank(to, barriers + here, begin == 0 ? 1 : 0, part[0]);
+      }
+      if constexpr (kCluster > 1) {
+        if (thread == 0) barrier_arrive_expecting(barriers + here, K * C * a.team_warps * sizeof(float));
+      }
       __syncwarp();
-      if (lane == 0) barrier_arrive(&empty[stage.place]);
-      // The tile before has most likely been used by all by now.
-      if (k > 0) keep_full(used, k - 1 + shape.stages, tiles);
-      used = stage;
-      stage.next(shape.stages);
+      if (lane == 0) barrier_arrive(barriers + here);
     }
-    __syncthreads();  // the ring is free
-    if (shape.partials != nullptr) publish_narrow(group, last);
   }
 
-  __device__ __forceinline__ void narrow_tile(const std::byte* tile, int k, const float (&w)[C][kChunk],
-                                              const Statistics& of) {
-    float part[K * kWidth] = {}, total[K];
+  // Sums of several warps: a lane sums kEach blocks, and kLanes lanes share a sum.
+  static constexpr int kLanes = 32 / K;
+  static constexpr int kEach = kWarp ? 1 : padded((16 * C * kCluster + kLanes - 1) / kLanes);
+  static constexpr int kSlots = kLanes * kEach;  // blocks, those past the row's last being +0
+  static_assert(kWarp || K * kSlots <= kTileSums);
+
+  // Tiles take turns in kSumPlaces places. While somebody reads the sums of tile k, it has made those of k + kLag and no
+  // others; so nobody has read those of k + kLag + 1, and nobody has made those of k + 2 * kLag + 2.
+  static_assert(kSumPlaces >= 2 * kMostLag + 2);
+  __device__ __forceinline__ void wait_for_sums(int of) {
+    const int there = of & (kSumPlaces - 1);
+    barrier_wait(barriers + there, static_cast<unsigned int>(of / kSumPlaces) & 1u);
+    const float* const from = sums + there * kTileSums + lane * kEach;
+    sum = tree<kEach>([&](int i) { return from[i]; });
+#pragma unroll
+    for (int mask = 1; mask < kLanes; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
+  }
+
+  // ---- The gradients of tile k.
+
+  __device__ __forceinline__ void make_gradients(int k) {
+    if constexpr (!kWarp) wait_for_sums(turn + k);
+    const int behind = place - kLag, where = behind < 0 ? behind + stages : behind;
+    Statistics with;
+    read_statistics(where, with);
+    constexpr int kOfSum = kWarp ? kWidth : kLanes;  // lanes that have the same sum
+    const int which = lane / kOfSum % K;
+    // The formula of the slope, with 1 for rstd, gives the shift's negative.
+    float rstd = kLayer ? 1.0f : with.rstd[0];
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) rstd = which == b * kSums ? with.rstd[b] : rstd;
+    const float slope = spec::minus_slope_of(Scalar::add(sum, 0.0f), static_cast<float>(a.n), rstd);
+    const std::byte* const tile = tiles_at + where * kTileBytes;
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
-      if (row(k, b) < m) {
+      const int lanes = kWarp && C == 1 ? 1 << a.log_lanes : 32;
+      RowSlopes of{with.mean[b], with.rstd[b], 0.0f, 0.0f};
+      of.minus_slope = __shfl_sync(kAllLanes, slope, b * kSums * kOfSum, lanes);
+      if constexpr (kLayer) of.shift = -__shfl_sync(kAllLanes, slope, (b * kSums + 1) * kOfSum, lanes);
+      const int r = row(k, b);
+      if (r < a.m) make_gradient(tile, b, r, of);
+      dx += a.dx.stride << a.log_strips;
+    }
+  }
+
+  __device__ __forceinline__ void make_gradient(const std::byte* tile, int b, int r, const RowSlopes& of) {
+    if (!a.in_order) dx = row_at<true>(p.dx.present ? p.dx : p.dresidual, r) + column_bytes(a.dx_type);
 #pragma unroll
-        for (int c = 0; c < C; ++c) {
-          terms(tile, b, c, w[c], of, part[b * kSums * kWidth + c], part[(b * kSums + kSums - 1) * kWidth + c]);
-        }
+    for (int c = 0; c < C; ++c) {
+      if (!has(c)) continue;
+      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type), s_c = chunk(tile, 1, b, c, p.s.type);
+      float v[kChunk], weight[kChunk];
+      weight_of(c, weight);
+      if constexpr (kAdd) {
+        float d[kChunk];
+        chunk(tile, 2, b, c, p.ds.type).values(d);
+        gradient_values<kType, kLayer>(
+            dy_c, s_c, weight, of, [&](int i) { return d[i]; }, v);
+      } else {
+        gradient_values<kType, kLayer>(dy_c, s_c, weight, of, v);
+      }
+      store_whole<kType>(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), v);
+      if (a.two_outputs) {
+        store_whole<kType>(p.dresidual.type,
+                           row_at<true>(p.dresidual, r) + column_bytes(p.dresidual.type) +
+                               c * kStep * bytes_each<kType>(p.dresidual.type),
+                           v);
       }
     }
-    if constexpr (C == 1) {
-      const int lanes = 1 << shape.log_lanes;
+  }
+
+  // ---- Partial sums: the tree over the thread block's own strips, which are neighbours, to where all see it.
+
+  __device__ __forceinline__ void publish(int group) {
+    float* to = a.partials + std::int64_t{group} * a.n + begin;
+    if (p.dweight.present) {
+      publish(dweight, to);
+      to += std::int64_t{a.groups} * a.n;
+    }
+    if constexpr (kLayer) {
+      if (p.dbias.present) publish(dbias, to);
+    }
+  }
+
+  __device__ __forceinline__ void publish(float (&v)[C][kChunk], float* to) {
+    if constexpr (kWarp) {
+      const int pitch = C == 1 ? kChunk << a.log_lanes : C * kStep;
+      __syncthreads();
 #pragma unroll
-      for (int j = 0; j < K; ++j) {
-        float one[1] = {part[j]};
-        lane_trees<1>(one, lanes);
-        total[j] = one[0];
+      for (int c = 0; c < C; ++c) {
+        float* const to_warp = scratch + warp * pitch + c * kStep;
+        if (C > 1 || a.log_lanes == 5) {
+          tree_over_lanes<kChunk, 32>(v[c], to_warp);
+        } else if (a.log_lanes == 4) {
+          tree_over_lanes<kChunk, 16>(v[c], to_warp);
+        } else {
+          tree_over_lanes<kChunk, 8>(v[c], to_warp);
+        }
+      }
+      __syncthreads();
+      for (int i = thread; i < a.n; i += blockDim.x) {
+        const auto of_warp = [&](int j) { return scratch[j * pitch + i]; };
+        __stcg(to + i, a.teams == 16 ? tree<16>(of_warp) : tree<8>(of_warp));
       }
     } else {
-      lane_trees<K * kWidth>(part, 32);
-      float v = part[0];
-#pragma unroll
-      for (int mask = 1; mask < kWidth; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
-#pragma unroll
-      for (int j = 0; j < K; ++j) total[j] = K == 1 ? v : __shfl_sync(kAllLanes, v, j * kWidth);
-    }
-    const auto n_float = static_cast<float>(n);
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-      RowSlopes row_of{of.mean[b], of.rstd[b], 0.0f, 0.0f};
-      finish_slopes<kLayer>(Scalar::add(total[b * kSums], 0.0f), Scalar::add(total[b * kSums + kSums - 1], 0.0f),
-                            n_float, row_of);
-      gradient(tile, k, b, w, row_of);
-    }
-  }
-
-  // The tree over the thread block's own strips, which are neighbours, in the ring's place; then as publish_registers.
-  __device__ __forceinline__ void publish_narrow(int group, bool last) {
-    auto* const held = reinterpret_cast<float*>(ring);
-    float* to = shape.partials + std::int64_t{group} * n;
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      if (which == 0 ? !p.dweight.present : !p.dbias.present) continue;
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
-        const int at = first + c * step;
-        const float(&v)[kChunk] = which == 0 ? dweight[c] : dbias[c];
-        if (at < own) {
-          auto* const place = reinterpret_cast<float4*>(held + slot * n + at);
-          place[0] = make_float4(v[0], v[1], v[2], v[3]);
-          place[1] = make_float4(v[4], v[5], v[6], v[7]);
-        }
-      }
-      __syncthreads();
-      for (int count = shape.strips; count > 1; count /= 4) {
-        // Two levels at once: strips 4i .. 4i + 3 into the place of 4i's first.
-        const int stride = shape.strips / count * n, half = count / 2, quarter = count > 2 ? count / 4 : 1;
-        for (int i = threadIdx.x; i < quarter * n; i += blockDim.x) {
-          const int strip = i / n, column = i - strip * n;
-          if (half == 1) {
-            held[column] = Scalar::add(held[column], held[stride + column]);
-          } else {
-            float* const at = held + 4 * strip * stride + column;
-            *at = Scalar::add(Scalar::add(at[0], at[stride]), Scalar::add(at[2 * stride], at[3 * stride]));
-          }
+      if constexpr (kTeam == Team::kHalf) {
+        auto* const mine = reinterpret_cast<float4*>(scratch) + 2 * member * 32 + lane;
+        __syncthreads();
+        if (slot == 1) {
+          mine[0] = make_float4(v[0][0], v[0][1], v[0][2], v[0][3]);
+          mine[32] = make_float4(v[0][4], v[0][5], v[0][6], v[0][7]);
         }
         __syncthreads();
-        if (half == 1) break;
+        if (slot == 1) return;
+        const float4 low = mine[0], high = mine[32];
+        const float other[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) v[0][i] = Scalar::add(v[0][i], other[i]);
       }
-      for (int i = threadIdx.x; i < n; i += blockDim.x) __stcg(to + i, held[i]);
-      bulk_load_over_stores();
-      __syncthreads();
-      to += std::int64_t{shape.groups} * n;
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        if (!has(c)) continue;
+        auto* const place_of = reinterpret_cast<float4*>(to + first + c * kStep);
+        __stcg(place_of, make_float4(v[c][0], v[c][1], v[c][2], v[c][3]));
+        __stcg(place_of + 1, make_float4(v[c][4], v[c][5], v[c][6], v[c][7]));
+      }
     }
-    if (last) grid_arrive(shape.counter, gridDim.x);
   }
 
+  const StripsArgs& a;
   const spec::BackwardCall& p;
-  const StripsShape& shape;
-  Barrier *const full, *const empty, *const summed;
-  float* const sums;
-  std::byte* const ring;
-  const int rank;
-  const int strips, m, n;
-  int begin, own;  // this thread block's columns
-  int slot, first, step;
-  int dy_bytes, s_bytes, ds_bytes, tile_bytes;
-  int base = 0;         // the group's first strip, and row
-  Turn stage, summing;  // of the tile at hand
-  int turn = 0;         // the warp that fills the ring next
-  int each = 1, sum_place = 0;
-  float dweight[C][kChunk], dbias[C][kChunk];
+  Barrier* barriers;  // of this team's sums
+  float* sums;
+  float* const scratch;
+  const int thread, lane, warp;
+  std::byte* const tiles_at;  // this thread's
+  float4* shared_weight;  // of a row: for each chunk the lanes' first halves, then the second
+  float* statistics;    // this warp's: of each stage 16 values of rstd, 16 of mean
+  int slot = 0;         // this thread's strip, of the thread block's
+  int member = 0;       // this warp, of its team's
+  int first, begin = 0, own;  // columns: this thread's first, the thread block's first and number
+  int stages;
+  int base, tiles, at;  // of this thread's strip: its first row, its tiles, the one at hand
+  int place = 0;        // of the tile at hand among stages
+  int turn = 0;         // tiles of strips before, which go on taking turns among the places of sums
+  std::byte *dy, *s, *ds, *dx;  // this thread's columns of rows to come
+  float sum = 0.0f;
+  float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, int kRows, bool kLayer, Spread kSpread>
-__global__ void __launch_bounds__(strips_threads(C), 1)
-    backward_strips_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ StripsShape shape) {
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
+__global__ void __launch_bounds__(strips_threads(C, kTeam), 1)
+    backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kRows, kLayer, kSpread>(p, shape, memory).run();
+  Strips<kType, C, kRows, kLayer, kAdd, kTeam>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

@@ -6,68 +6,80 @@
 
 namespace truenorm::cuda {
 
-// Columns that one of `blocks` thread blocks sums: a multiple of eight, two lanes' worth of four.
-__host__ __device__ constexpr int final_columns(int n, int blocks) {
-  const int each = (n + blocks - 1) / blocks;
-  return (each + 7) / 8 * 8;
-}
+// Partial sums of dweight, dbias or both, in this order: [which][count][n] floats. n is a multiple of eight.
+struct Partials {
+  const float* sums;
+  int count;
+  int n;
+};
 
-// The tree over rows [first, first + K) of `partials`, four columns; rows at or past `count` are +0. K <= 8 at a time.
-template <int K>
-__device__ __forceinline__ void tree_of_rows(const float* partials, std::int64_t stride, int first, int count,
-                                             float (&sum)[4]) {
-  float4 v[K];
+// out[column] = the tree over at most kCount (64 or 128) partial sums of that column, rounded, for this thread block's
+// share of the columns of both gradients. Each 256 threads of the thread block take 32 columns at a time: a warp has
+// eight lanes of four neighbouring columns, by four rows of lanes with kEach neighbouring partial sums each.
+//
+// What can be known before the partial sums are there is found out by the constructor.
+template <int kCount>
+class FinalSums {
+  static constexpr int kColumns = 32, kWarps = 8, kRows = 4, kPitch = kColumns + 4;
+  static constexpr int kEach = kCount / (kWarps * kRows);
+
+ public:
+  static constexpr std::size_t kSharedBytes = 2 * kWarps * kPitch * sizeof(float);
+
+  __device__ __forceinline__ FinalSums(const spec::Vec& dweight, const spec::Vec& dbias, const Partials& of)
+      : weight(dweight), bias(dbias), n(of.n), count(of.count) {
+    const int all = (dweight.present && dbias.present ? 2 : 1) * n;
+    const int mine = ((all / 4 + gridDim.x - 1) / gridDim.x) * 4;  // columns of this thread block
+    const int begin = static_cast<int>(blockIdx.x) * mine;
+    end = begin + mine < all ? begin + mine : all;
+    halves = blockDim.x >= 512 ? 2 : 1;
+    half = threadIdx.x >> 8;
+    first = begin + half * kColumns;
+    rounds = end <= begin ? 0 : (end - begin + halves * kColumns - 1) / (halves * kColumns);
+    row = (((threadIdx.x >> 5) & (kWarps - 1)) * kRows + ((threadIdx.x & 31) >> 3)) * kEach;
+    from = of.sums + std::int64_t{row} * n;
+  }
+
+  // `shared`: kSharedBytes.
+  __device__ __forceinline__ void run(float* shared) {
+    const int lane = threadIdx.x & 31, in_half = threadIdx.x & 255;
+    shared += half * kWarps * kPitch;
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round, first += halves * kColumns) {
+      if (half < halves) {
+        const int column = first + (lane & 7) * 4;
+        const float* const at = from + (column < n ? column : column + std::int64_t{count - 1} * n);
+        float4 v[kEach];
 #pragma unroll
-  for (int k = 0; k < K; ++k) {
-    v[k] = first + k < count ? __ldcg(reinterpret_cast<const float4*>(partials + (first + k) * stride))
-                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  }
-  sum[0] = tree<K>([&](int k) { return v[k].x; });
-  sum[1] = tree<K>([&](int k) { return v[k].y; });
-  sum[2] = tree<K>([&](int k) { return v[k].z; });
-  sum[3] = tree<K>([&](int k) { return v[k].w; });
-}
-
-// out[column] = the tree over partials[0..count)[column], rounded, for this thread block's columns. Rows of `partials`
-// are `stride` floats, a multiple of eight; `count` is at most 128. `shared`: 16 * 8 * (warps of the thread block)
-// bytes.
-__device__ __forceinline__ void final_sum(const spec::Vec& out, const float* partials, std::int64_t stride, int count,
-                                          int n, float* shared) {
-  constexpr int kRowsInWarp = 16;  // two lanes side by side
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-  const int columns = final_columns(n, gridDim.x);
-  const int begin = static_cast<int>(blockIdx.x) * columns;
-  if (begin >= n) return;
-  int parts = 1;  // warps that share a column: neighbours by rows
-  const int pairs = columns / 8;
-  while (parts * 2 * pairs <= warps && parts * kRowsInWarp < count) parts *= 2;
-  int each = 1;  // rows of a lane
-  while (each * parts * kRowsInWarp < count) each *= 2;
-  const int at_once = warps / parts;
-  for (int first_pair = 0; first_pair < pairs; first_pair += at_once) {
-    const int pair = first_pair + warp / parts, part = warp % parts;
-    const int column = begin + pair * 8 + (lane & 1) * 4;
-    const bool busy = warp < at_once * parts && pair < pairs;
-    if (busy) {
-      const int row = (part * kRowsInWarp + lane / 2) * each;
-      const float* const from = partials + (column < n ? column : 0);
-      float s[4];
-      switch (each) {
-        case 1: tree_of_rows<1>(from, stride, row, count, s); break;
-        case 2: tree_of_rows<2>(from, stride, row, count, s); break;
-        case 4: tree_of_rows<4>(from, stride, row, count, s); break;
-        default: tree_of_rows<8>(from, stride, row, count, s); break;
+        for (int i = 0; i < kEach; ++i) {
+          v[i] = column < end && row + i < count ? __ldcg(reinterpret_cast<const float4*>(at + std::int64_t{i} * n))
+                                                 : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+        float s[4] = {tree<kEach>([&](int i) { return v[i].x; }), tree<kEach>([&](int i) { return v[i].y; }),
+                      tree<kEach>([&](int i) { return v[i].z; }), tree<kEach>([&](int i) { return v[i].w; })};
+        tree_over_lanes<4, 8>(s, shared + (in_half >> 5) * kPitch);
       }
-      tree_over_lanes(s, 2, shared + warp * 8);
+      __syncthreads();
+      if (half < halves) {  // neighbouring lanes have a column's sums of the warps
+        const int mine = in_half >> 3, out = first + mine;
+        float sum = shared[(lane & 7) * kPitch + mine];
+#pragma unroll
+        for (int mask = 1; mask < kWarps; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
+        if ((lane & 7) == 0 && out < end) {
+          const bool of_weight = weight.present && out < n;
+          const spec::Vec& to = of_weight ? weight : bias;
+          store1(to.type, to.data, of_weight || !weight.present ? out : out - n, Scalar::add(sum, 0.0f));
+        }
+      }
+      if (round + 1 < rounds) __syncthreads();
     }
-    __syncthreads();
-    const int which = threadIdx.x >> 3, mine = begin + (first_pair + which) * 8 + (threadIdx.x & 7);
-    if (which < at_once && first_pair + which < pairs && mine < n) {
-      const float sum = tree_of_column(shared + which * parts * 8 + (threadIdx.x & 7), parts, 8);
-      store1(out.type, out.data, mine, Scalar::add(sum, 0.0f));
-    }
-    __syncthreads();
   }
-}
+
+ private:
+  const spec::Vec weight, bias;
+  const int n, count;
+  int halves, half, first, end, rounds, row;
+  const float* from;
+};
 
 }  // namespace truenorm::cuda

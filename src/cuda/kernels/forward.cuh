@@ -15,7 +15,7 @@ constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
 
 // The row's statistics from s. `shared`: row_shared_bytes for three sums.
 template <Type kType, int C, bool kLayer>
-__device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace& at, int n,
+__device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace<C>& at, int n,
                                                const Chunk<kType> (&s)[C], float* shared, float& mean, float& rstd) {
   const auto n_float = static_cast<float>(p.n);
   float sums[1][padded(C)] = {}, total[1];
@@ -36,7 +36,7 @@ __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const
     for (int c = 0; c < C; ++c) {
       float d[kChunk];
       s[c].values(d);
-      const int column = at.first + c * at.step;
+      const int column = at.first + c * at.kStep;
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) d[i] = Elements::centred(d[i], first_mean);
       if (column + kChunk > n) {  // missing elements are +0, not -mean
@@ -87,14 +87,14 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
 
 // Eight FP32 values that a thread keeps in shared memory, for itself alone: two halves, each thread's beside its
 // neighbour's. `place` counts such eights, `threads` those of the thread block.
-__device__ __forceinline__ void keep(float4* kept, int place, const float (&v)[kChunk]) {
+__device__ __forceinline__ void keep(float4* kept, int thread, int place, const float (&v)[kChunk]) {
   const int threads = blockDim.x;
-  kept[2 * place * threads + threadIdx.x] = make_float4(v[0], v[1], v[2], v[3]);
-  kept[(2 * place + 1) * threads + threadIdx.x] = make_float4(v[4], v[5], v[6], v[7]);
+  kept[2 * place * threads + thread] = make_float4(v[0], v[1], v[2], v[3]);
+  kept[(2 * place + 1) * threads + thread] = make_float4(v[4], v[5], v[6], v[7]);
 }
-__device__ __forceinline__ void kept_values(const float4* kept, int place, float (&v)[kChunk]) {
+__device__ __forceinline__ void kept_values(const float4* kept, int thread, int place, float (&v)[kChunk]) {
   const int threads = blockDim.x;
-  const float4 a = kept[2 * place * threads + threadIdx.x], b = kept[(2 * place + 1) * threads + threadIdx.x];
+  const float4 a = kept[2 * place * threads + thread], b = kept[(2 * place + 1) * threads + thread];
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
   v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
   constexpr bool kKept = keeps_in_shared(C);
   constexpr int kSums = kLayer ? 3 : 1;
   float* const shared = reinterpret_cast<float*>(kept + (kKept ? 2 * C * (kLayer ? 2 : 1) * blockDim.x : 0));
-  const RowPlace at(shape.log_lanes, shape.warps);
+  const RowPlace<C> at(shape.log_lanes, shape.warps);
   const int n = static_cast<int>(p.n);
   const std::int64_t step = std::int64_t{gridDim.x} * shape.rows_per_cta;
   // Threads without a row go along with the barriers: `first` tells how far the thread block goes.
@@ -130,21 +130,30 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
   const auto load = [&](std::int64_t begin) {
     const std::int64_t r = begin + at.row;
     if (r >= p.m) return;
-    load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.step, x);
+    load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.kStep, x);
     if constexpr (kAdd) {
-      load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.step, residual);
+      load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.kStep, residual);
     }
   };
   load(first);
 
   float w[kKept ? 1 : C][kChunk], b[kLayer && !kKept ? C : 1][kChunk];
+  PackedVec<kWhole> packed[C];  // all loads of a vector are on their way before any of them is waited for
+#pragma unroll
+  for (int c = 0; c < C; ++c) packed[c].load(p.weight, n, at.first + c * at.kStep);
 #pragma unroll
   for (int c = 0; c < C; ++c) {
-    const int column = at.first + c * at.step;
-    load_packed<kWhole>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w[kKept ? 0 : c]);
-    if constexpr (kLayer) load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[kKept ? 0 : c]);
-    if constexpr (kKept) keep(kept, c, w[0]);
-    if constexpr (kKept && kLayer) keep(kept, C + c, b[0]);
+    packed[c].weights(p.weight, spec::effective_offset(p.offset), w[kKept ? 0 : c]);
+    if constexpr (kKept) keep(kept, at.thread, c, w[0]);
+  }
+  if constexpr (kLayer) {
+#pragma unroll
+    for (int c = 0; c < C; ++c) packed[c] = load_packed<kWhole>(p.bias, n, at.first + c * at.kStep);
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      packed[c].addends(p.bias, b[kKept ? 0 : c]);
+      if constexpr (kKept) keep(kept, at.thread, C + c, b[0]);
+    }
   }
   bool odd = false;  // rows alternate between two places in shared memory, so that one barrier each is enough
   for (; first < p.m; first += step, odd = !odd) {
@@ -158,7 +167,7 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
         float v[kChunk];
         add_residual<kType>(p.s_type, s[c], residual[c], v);
         if (p.s.present && active) {
-          store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, r), n, at.first + c * at.step, v);
+          store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, r), n, at.first + c * at.kStep, v);
         }
       }
     }
@@ -175,13 +184,13 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     std::byte* const y = row_at<kWhole>(p.y, r);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const int column = at.first + c * at.step;
+      const int column = at.first + c * at.kStep;
       float v[kChunk];
       xhat_values<kType, kLayer>(p, s[c], mean, rstd, v);
       const int own = kKept ? 0 : c;
-      if constexpr (kKept) kept_values(kept, c, w[0]);
+      if constexpr (kKept) kept_values(kept, at.thread, c, w[0]);
       if constexpr (kLayer) {
-        if constexpr (kKept) kept_values(kept, C + c, b[0]);
+        if constexpr (kKept) kept_values(kept, at.thread, C + c, b[0]);
         finish_output(w[own], b[own], v);
       } else if (p.bias.present) {
         load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[0]);

@@ -11,9 +11,8 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  const SplitShape shape{split.rows.shape,  split.row_blocks,
-                         split.slabs,       split.chunks,
-                         split.slabs_first, plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs, split.slabs_each, split.chunks,
+                         plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
   const auto with = [&](auto kernel, std::size_t row_bytes) {
     const std::size_t bytes =
         std::max(split.slabs == 0 ? 0 : columns_shared_bytes(split.threads, split.chunks), row_bytes);
@@ -34,49 +33,72 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
   }
 }
 
+inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan& plan, void* data, void* counters) {
+  const StripsPlan& strips = plan.strips;
+  const auto matrix = [](const Rows& t) { return StripsArgs::Matrix{t.data, t.inner_stride}; };
+  const auto in_order = [&](const Rows& t) { return !t.present || t.inner >= call.m; };
+  const Rows& first = call.dx.present ? call.dx : call.dresidual;
+  const bool columns = plan.scratch.counters != 0;
+  StripsArgs args{};
+  args.dy = matrix(call.dy);
+  args.s = matrix(call.s);
+  args.ds = matrix(call.ds);
+  args.dx = matrix(first);
+  args.rstd = call.rstd;
+  args.mean = call.mean;
+  args.m = static_cast<int>(call.m);
+  args.n = static_cast<int>(call.n);
+  while ((std::int64_t{1} << args.log_strips) < spec::strips(call.n)) ++args.log_strips;
+  args.groups = static_cast<int>(strips.groups);
+  args.log_lanes = strips.log_lanes;
+  args.teams = strips.teams;
+  args.team_warps = strips.team_warps;
+  args.columns = static_cast<int>(strips.columns);
+  args.ahead = strips.ahead;
+  args.dx_type = first.type;
+  args.in_order = in_order(call.dy) && in_order(call.s) && in_order(call.ds) && in_order(first);
+  args.two_outputs = call.dx.present && call.dresidual.present;
+  args.plain = call.dweight.present && (call.layer_norm ? call.dbias.present : !call.round_xhat);
+  args.partials = columns ? static_cast<float*>(data) : nullptr;
+  args.counter = columns ? static_cast<unsigned*>(counters) : nullptr;
+  args.call = call;
+  return args;
+}
+
 template <Type kType, bool kLayer>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
-  const bool columns = plan.scratch.counters != 0;
-  const StripsShape shape{strips.log_lanes,
-                          strips.strips,
-                          strips.stages,
-                          static_cast<int>(strips.columns),
-                          static_cast<int>(strips.groups),
-                          columns ? static_cast<float*>(data) : nullptr,
-                          columns ? static_cast<unsigned*>(counters) : nullptr};
+  const StripsArgs args = strips_args(call, plan, data, counters);
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
-                   .blocks = strips.groups * strips.cluster,
+                   .blocks = strips.groups * strips.cluster(),
                    .threads = strips.threads(),
-                   .shared_bytes = strips_shared_bytes(strips),
-                   .cluster = strips.cluster,
-                   .residence = columns ? Residence::kSure : Residence::kAny},
-                  where, call, shape);
+                   .shared_bytes = strips.shared_bytes,
+                   .cluster = strips.cluster(),
+                   .residence = args.partials != nullptr ? Residence::kSure : Residence::kAny},
+                  where, args);
   };
-  if (call.n <= spec::kNarrow) {
-    constexpr int kRows = kType == Type::f32 ? 1 : 2;
-    switch (strips.chunks) {
-      case 1: return with(&backward_strips_kernel<kType, 1, kRows, kLayer, Spread::kNarrow>);
-      case 2: return with(&backward_strips_kernel<kType, 2, kRows, kLayer, Spread::kNarrow>);
-      case 3: return with(&backward_strips_kernel<kType, 3, kRows, kLayer, Spread::kNarrow>);
-      default: return with(&backward_strips_kernel<kType, 4, kRows, kLayer, Spread::kNarrow>);
-    }
-  }
-  if (strips.cluster == 1) {
-    switch (strips.rows_per_tile) {
-      case 1: return with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kBlock>);
-      case 2: return with(&backward_strips_kernel<kType, 1, 2, kLayer, Spread::kBlock>);
-      default: return with(&backward_strips_kernel<kType, 1, 4, kLayer, Spread::kBlock>);
-    }
+  constexpr bool kSingle = kType == Type::f32;
+  const auto kernel = [&]<int C, Team kTeam>() {
+    return call.ds.present
+               ? with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, true, kTeam), kLayer, true, kTeam>)
+               : with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, false, kTeam), kLayer, false, kTeam>);
+  };
+  switch (strips.team) {
+    case Team::kCluster:
+      return strips.chunks == 1   ? kernel.template operator()<1, Team::kCluster>()
+             : strips.chunks == 2 ? kernel.template operator()<2, Team::kCluster>()
+                                  : kernel.template operator()<3, Team::kCluster>();
+    case Team::kBlock: return kernel.template operator()<1, Team::kBlock>();
+    case Team::kHalf: return kernel.template operator()<1, Team::kHalf>();
+    case Team::kWarp: break;
   }
   switch (strips.chunks) {
-    case 1:
-      return strips.rows_per_tile == 1 ? with(&backward_strips_kernel<kType, 1, 1, kLayer, Spread::kCluster>)
-                                       : with(&backward_strips_kernel<kType, 1, 2, kLayer, Spread::kCluster>);
-    case 2: return with(&backward_strips_kernel<kType, 2, 1, kLayer, Spread::kCluster>);
-    default: return with(&backward_strips_kernel<kType, 3, 1, kLayer, Spread::kCluster>);
+    case 1: return kernel.template operator()<1, Team::kWarp>();
+    case 2: return kernel.template operator()<2, Team::kWarp>();
+    case 3: return kernel.template operator()<3, Team::kWarp>();
+    default: return kernel.template operator()<4, Team::kWarp>();
   }
 }
 

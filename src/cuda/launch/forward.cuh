@@ -38,7 +38,7 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
 
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const RowPlan plan = plan_forward(call.m, call.n, kType == Type::f32, !kLayer && !kAdd && kType != Type::f32, device);
+  const RowPlan plan = plan_forward(call.m, call.n, kType == Type::f32, kLayer, kAdd, device);
   if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
   return whole_chunks(call) ? launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan)
                             : launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);

@@ -133,13 +133,9 @@ const char* launch(const Launch& what, int device, void* stream, void** argument
   if (what.residence != Residence::kAny) {
     std::int64_t most = 0;
     if (const char* error = resident_blocks(what, device, config, most); error != nullptr) return error;
-    if (what.residence == Residence::kSure) {
-      blocks = std::min(blocks, most);
-      attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
-    } else if (blocks > most) {
-      const std::int64_t rounds = (blocks + most - 1) / most;
-      blocks = (blocks + rounds - 1) / rounds;
-    }
+    // All that fit, even where fewer would each have as much to do: then all multiprocessors have as many.
+    blocks = std::min(blocks, most);
+    if (what.residence == Residence::kSure) attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
   }
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   cudaError_t e = cudaLaunchKernelExC(&config, what.kernel, arguments);

@@ -67,24 +67,21 @@ bool whole_chunks(const spec::BackwardCall& call) {
 BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device) {
   BackwardPlan plan;
   const bool rows = call.m > 0 && (call.dx.present || call.dresidual.present);
-  const bool columns = call.dweight.present || call.dbias.present;
+  const int vectors = (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
+  const bool columns = vectors > 0;
   const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
-  if (rows && call.dy.present && whole_chunks(call) && (in_place || worth_strips(call.m, call.n))) {
-    int bytes = 0;
-    for (const Rows* t : {&call.dy, &call.s, &call.ds}) {
-      if (t->present) bytes += static_cast<int>(spec::size_of(t->type));
-    }
-    plan.strips = plan_strips(call.m, call.n, bytes, matrices(call) == Type::f32, device);
+  const bool rare = !call.layer_norm && call.dbias.present;
+  if (rows && call.dy.present && !rare && whole_chunks(call) && (in_place || worth_strips(call.m, call.n))) {
+    plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, device);
   }
   if (plan.strips.fits) {
     if (columns) {
-      const int planes = (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
-      plan.scratch.data = static_cast<std::size_t>(planes * plan.strips.groups * call.n) * sizeof(float);
+      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * call.n) * sizeof(float);
       plan.scratch.counters = kCounterBytes;
     }
     return plan;
   }
-  plan.split = plan_split(call.m, call.n, rows, columns, call.dy.present, device);
+  plan.split = plan_split(call.m, call.n, rows, vectors, call.dy.present, device);
   plan.ordered = in_place && plan.split.slabs > 0;
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;

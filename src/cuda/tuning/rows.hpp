@@ -70,10 +70,12 @@ constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int most
   return plan;
 }
 
-// Many chunks in a thread: what is done once a row is then done by few warps.
-constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool lean, const Device& device) {
+// Many chunks in a thread: what is done once a row is then done by few warps. Few where a thread also has a residual to
+// keep, and where there are few rows, which are sooner done by many threads.
+constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool layer, bool add,
+                               const Device& device) {
   const bool few = m <= 2 * device.multiprocessors;
-  return plan_rows(m, n, few || single ? 2 : 4, 4, 1024, lean, device);
+  return plan_rows(m, n, few || add ? 1 : single ? 2 : 4, 4, 1024, !layer && !add && !single, device);
 }
 
 }  // namespace truenorm::cuda

@@ -7,35 +7,41 @@ namespace truenorm::cuda {
 
 inline constexpr int kSplitThreads = 512;
 
+// Thread blocks that a multiprocessor has registers for: with two, rows and columns of a small call all start at once.
+constexpr int split_blocks_at_once(int chunks, bool single, bool whole) {
+  return whole && chunks <= (single ? 1 : 2) ? 2 : 1;
+}
+
 struct SplitPlan {
   RowPlan rows;
   int threads = 0;
   std::int64_t row_blocks = 0;  // 0: no gradient of a matrix is asked for
-  std::int64_t slabs = 0;       // 0: no gradient of a vector is asked for
+  std::int64_t slabs_each = 0;  // of the columns of one vector's gradient
+  std::int64_t slabs = 0;       // of all of them
   int chunks = 8;               // a slab's width, in chunks of eight columns
-  bool slabs_first = false;     // the order in which thread blocks are started
 
   friend constexpr bool operator==(const SplitPlan&, const SplitPlan&) = default;
 };
 
-// `rows`, `columns`: whether gradients of matrices and of vectors are asked for; `dy`: whether there is one.
-constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, bool columns, bool dy, const Device& device) {
+// `rows`: whether gradients of matrices are asked for; `vectors`: how many of vectors; `dy`: whether there is one.
+constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, int vectors, bool dy, const Device& device) {
   SplitPlan plan;
-  plan.rows = plan_rows(m, n, 2, 5, kSplitThreads, true, device);
+  plan.rows = plan_rows(m, n, 1, 5, kSplitThreads, true, device);
   plan.threads = plan.rows.wide ? kSplitThreads : plan.rows.threads;
-  if (m == 1 && rows && (dy || !columns) && !plan.rows.wide) {
-    plan.rows.shape.only_row = columns;
+  if (m == 1 && rows && (dy || vectors == 0) && !plan.rows.wide) {
+    plan.rows.shape.only_row = vectors > 0;
     plan.row_blocks = 1;
     return plan;
   }
-  if (columns) {
+  if (vectors > 0) {
     // Columns want a power of two of warps, and many: a pair of strips for each lane beside the slab's.
     int threads = 128;
     while (threads < plan.threads || (threads < kSplitThreads && m > 32)) threads *= 2;
     plan.threads = threads;
-    plan.chunks = n > 16384 ? 32 : spec::strips(n) == 64 ? 16 : 8;
+    plan.chunks = n > 16384 ? 32 : n > spec::kWide ? 16 : 8;
     while (plan.chunks * 8 > threads) plan.chunks /= 2;
-    plan.slabs = (n + plan.chunks * 8 - 1) / (plan.chunks * 8);
+    plan.slabs_each = (n + plan.chunks * 8 - 1) / (plan.chunks * 8);
+    plan.slabs = vectors * plan.slabs_each;
     if (!plan.rows.wide) {  // as many rows as the threads have room for, where there are many
       const int group = plan.rows.shape.warps << plan.rows.shape.log_lanes;
       if (plan.rows.shape.warps == 1 && m > device.multiprocessors) plan.rows.shape.rows_per_cta = threads / group;
