@@ -83,7 +83,7 @@ find_compiler() {
 }
 
 # configure_and_build LABEL FOLDER CMAKE-ARGUMENT...: configures this project (or $SOURCE) only when the arguments have
-# changed (the build itself notices changed CMake files), then builds.
+# changed (the build itself notices changed CMake files), then builds $TARGETS, or all.
 configure_and_build() {
   local label=$1 folder=$2
   shift 2
@@ -92,5 +92,6 @@ configure_and_build() {
     step "configure $label" cmake -S "${SOURCE:-.}" -B "$folder" -G Ninja "$@" || return
     printf '%s' "$ROOT $*" >"$folder/.arguments"
   fi
-  step "build $label" cmake --build "$folder" -j "$JOBS"
+  # shellcheck disable=SC2086  # several targets, or none, which is all of them
+  step "build $label" cmake --build "$folder" -j "$JOBS" ${TARGETS:+--target $TARGETS}
 }

@@ -1,6 +1,5 @@
 #include "cli/cuda_choice.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "spec/call.hpp"
@@ -14,103 +13,25 @@ using cuda::RowPlan;
 using spec::Rows;
 using spec::Type;
 
-// ---- As in src/cuda/launch and src/cuda/kernels, whose files need the CUDA toolkit: which plan a call gets, and what
-// kernels need of shared memory. A test on a device compares the workspace with what the library asks for.
-
-constexpr std::size_t kFloat = sizeof(float);
-constexpr int kChunk = 8;          // device/chunk.cuh
-constexpr int kWideThreads = 512;  // device/wide.cuh
-constexpr std::int64_t kTile = kWideThreads * kChunk;
-constexpr std::size_t kWideBlocks = 1024;
-constexpr int kTreeLevels = 16;                           // kernels/backward_columns.cuh
-constexpr std::int64_t kMostRows = INT32_MAX - 65536;     // launch/run.cpp
-constexpr std::size_t kCounterBytes = 16, kAligned = 64;  // launch/run.cpp, and src/api/dispatch.cpp
-
-Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
-
-Type type_of_all(const spec::ForwardCall& call) {
-  Type type = call.x.type;
-  for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
-  return call.residual.present && call.s_type != type ? Type::f32 : type;
-}
-
-Type type_of_all(const spec::BackwardCall& call) {
-  Type type = call.dy.type;
-  for (const Rows* t : {&call.ds, &call.dx, &call.s}) type = common(type, *t);
-  return type;
-}
-
-bool aligned(const Rows& t, std::int64_t m) {
-  const auto fits = [](std::int64_t bytes) { return bytes % 16 == 0; };
-  return !t.present ||
-         (fits(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(t.data))) && (m <= 1 || fits(t.inner_stride)));
-}
-
-template <class Call, class... Matrices>
-bool whole(const Call& call, const Matrices&... matrices) {
-  return call.n % 8 == 0 && call.m <= kMostRows && (... && aligned(matrices, call.m));
-}
-bool whole(const spec::ForwardCall& call) { return whole(call, call.x, call.residual, call.y, call.s); }
-bool whole(const spec::BackwardCall& call) { return whole(call, call.dy, call.ds, call.s, call.dx); }
-
-BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
-  BackwardPlan plan;
-  const int vectors = (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
-  const bool columns = vectors > 0;
-  const bool in_place = columns && (call.dx.data == call.dy.data || call.dx.data == call.s.data);
-  if (whole(call) && (in_place || cuda::worth_strips(call.m, call.n))) {
-    plan.strips = cuda::plan_strips(call.m, call.n, call.ds.present, type_of_all(call) == Type::f32, device);
-  }
-  if (plan.strips.fits) {
-    if (columns) {
-      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * call.n) * kFloat;
-      plan.scratch.counters = kCounterBytes;
-    }
-    return plan;
-  }
-  plan.split = cuda::plan_split(call.m, call.n, true, vectors, true, device);
-  plan.ordered = in_place && plan.split.slabs > 0;
-  if (plan.ordered) plan.scratch.counters = kCounterBytes;
-  return plan;
-}
-
-RowPlan plan_of(const spec::ForwardCall& call, const Device& device) {
-  const bool single = type_of_all(call) == Type::f32;
-  return cuda::plan_forward(call.m, call.n, single, call.layer_norm, call.residual.present, device);
-}
-
-std::size_t row_bytes(const RowPlan& plan, int sums) {
-  return plan.shape.warps == 1 ? 0 : kFloat * static_cast<std::size_t>(sums * plan.shape.warps * plan.chunks);
-}
-
-std::size_t forward_bytes(const RowPlan& plan, bool layer) {
-  const std::size_t kept = std::size_t{kChunk} * static_cast<unsigned>(plan.chunks * plan.threads * (layer ? 2 : 1));
-  return (plan.chunks > 2 ? kFloat * kept : 0) + 2 * row_bytes(plan, layer ? 3 : 1);
-}
-
-std::size_t columns_bytes(int threads, int chunks) {
-  return kFloat * static_cast<std::size_t>((threads / 32 + kTreeLevels) * chunks * kChunk);
-}
-
-constexpr std::size_t wide_bytes(std::size_t sums) { return kFloat * sums * (kWideBlocks + 32); }
+constexpr std::size_t kAligned = 64;  // src/api/dispatch.cpp
 
 CudaLaunch launch_rows(const spec::ForwardCall& call, const RowPlan& plan) {
   CudaLaunch launch;
   launch.blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta;
-  launch.resident = true;
+  launch.resident = !plan.once;
   launch.threads = plan.threads;
-  launch.shared_bytes = forward_bytes(plan, call.layer_norm);
+  launch.shared_bytes = cuda::forward_shared_bytes(plan, call.layer_norm);
   return launch;
 }
 
 CudaLaunch launch_wide(const spec::ForwardCall& call, const Device& device, std::int64_t& cached) {
-  const std::size_t chunk = kChunk * (type_of_all(call) == Type::f32 ? 4 : 2), tile = kWideThreads * chunk;
-  const std::int64_t tiles = (call.n + kTile - 1) / kTile;
-  cached = std::min(tiles, static_cast<std::int64_t>((device.shared_bytes - wide_bytes(2)) / tile));
+  const bool single = cuda::matrices(call) == Type::f32;
+  cached = cuda::wide_cached_tiles(call.n, single, device);
   CudaLaunch launch;
   launch.blocks = call.m;
-  launch.threads = kWideThreads;
-  launch.shared_bytes = wide_bytes(2) + static_cast<std::size_t>(cached) * tile;
+  launch.threads = cuda::kWideThreads;
+  launch.shared_bytes =
+      cuda::wide_shared_bytes(2) + static_cast<std::size_t>(cached) * cuda::kTile * (single ? 4u : 2u);
   return launch;
 }
 
@@ -124,12 +45,10 @@ CudaLaunch launch_backward(const BackwardPlan& plan) {
     launch.shared_bytes = plan.strips.shared_bytes;
     return launch;
   }
-  const cuda::SplitPlan& split = plan.split;
-  launch.blocks = split.slabs + split.row_blocks;
+  launch.blocks = plan.split.slabs + plan.split.row_blocks;
   launch.resident = plan.ordered;
-  launch.threads = split.threads;
-  launch.shared_bytes = std::max(split.slabs == 0 ? 0 : columns_bytes(split.threads, split.chunks),
-                                 split.rows.wide ? wide_bytes(2) : row_bytes(split.rows, 2));
+  launch.threads = plan.split.threads;
+  launch.shared_bytes = cuda::split_shared_bytes(plan.split);
   return launch;
 }
 
@@ -187,18 +106,18 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
   Places places;
   if (planned.direction == Direction::forward) {
     const spec::ForwardCall call = forward_call(planned, places);
-    choice.kept = static_cast<tn_dtype>(type_of_all(call));
-    choice.whole = whole(call);
-    choice.forward = plan_of(call, device);
+    choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
+    choice.whole = cuda::whole_chunks(call);
+    choice.forward = cuda::plan_of(call, device);
     const bool wide = choice.forward->wide;
     choice.kernel = wide ? CudaKernel::forward_wide : CudaKernel::forward;
     choice.launch = wide ? launch_wide(call, device, choice.cached_tiles) : launch_rows(call, *choice.forward);
     return choice;
   }
   const spec::BackwardCall call = backward_call(planned, places);
-  choice.kept = static_cast<tn_dtype>(type_of_all(call));
-  choice.whole = whole(call);
-  choice.backward = plan_of(call, device);
+  choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
+  choice.whole = cuda::whole_chunks(call);
+  choice.backward = cuda::plan_of(call, device);
   const BackwardPlan& plan = *choice.backward;
   choice.kernel = plan.strips.fits       ? CudaKernel::backward_strips
                   : plan.split.rows.wide ? CudaKernel::backward_split_wide

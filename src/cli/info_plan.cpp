@@ -145,6 +145,7 @@ Json fields(const cuda::RowPlan& plan) {
           {"lanes_per_row", 1 << plan.shape.log_lanes},
           {"warps_per_row", plan.shape.warps},
           {"rows_per_thread_block", plan.shape.rows_per_cta},
+          {"a_row_each", plan.once},
           {"only_row", plan.shape.only_row}};
 }
 
@@ -173,7 +174,7 @@ Json fields(const cuda::StripsPlan& plan) {
 
 Json fields(const cuda::SplitPlan& plan) {
   return {{"threads", plan.threads},        {"row_blocks", plan.row_blocks},       {"slabs", plan.slabs},
-          {"chunks_per_slab", plan.chunks}, {"columns_per_slab", plan.chunks * 8}, {"slabs_first", plan.slabs_first},
+          {"chunks_per_slab", plan.chunks}, {"columns_per_slab", plan.chunks * 8}, {"slabs_of_one_gradient", plan.slabs_each},
           {"rows", fields(plan.rows)}};
 }
 

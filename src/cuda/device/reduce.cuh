@@ -90,6 +90,23 @@ __device__ __forceinline__ float tree_of_shared(const float* values, int lane, i
   return warp_tree(lane < count ? values[lane] : 0.0f);
 }
 
+// V trees over `count` values each, the same in every lane: side by side where they have room for that.
+template <int kMost, int V>
+__device__ __forceinline__ void trees_of_shared(const float* values, int lane, int count, float (&out)[V]) {
+  if constexpr (V == 2) {
+    if (count <= 16) {
+      float v = (lane & 15) < count ? values[(lane >> 4) * count + (lane & 15)] : 0.0f;
+#pragma unroll
+      for (int mask = 1; mask < 16; mask *= 2) v = Scalar::add(v, from_lane_xor(v, mask));
+      out[0] = __shfl_sync(kAllLanes, v, 0);
+      out[1] = __shfl_sync(kAllLanes, v, 16);
+      return;
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) out[v] = tree_of_shared<kMost>(values + v * count, lane, count);
+}
+
 // The next power of two: a tree's width over C values.
 constexpr int padded(int c) { return c <= 2 ? c : c <= 4 ? 4 : 8; }
 
@@ -133,8 +150,7 @@ __device__ __forceinline__ void row_sums(const RowPlace<C>& at, float (&s)[V][pa
         for (int v = 0; v < V; ++v) shared[v * at.warps + at.warp] = out[v];
       }
       __syncthreads();
-#pragma unroll
-      for (int v = 0; v < V; ++v) out[v] = tree_of_shared<1>(shared + v * at.warps, lane, at.warps);
+      trees_of_shared<1>(shared, lane, at.warps, out);
     }
   } else {
     float all[V * P];
@@ -150,8 +166,7 @@ __device__ __forceinline__ void row_sums(const RowPlace<C>& at, float (&s)[V][pa
       const int blocks = at.warps * C, v = lane / P, c = lane % P;
       if (lane < V * P && c < C && at.warp < at.warps) shared[v * blocks + at.warp * C + c] = all[0];
       __syncthreads();
-#pragma unroll
-      for (int i = 0; i < V; ++i) out[i] = tree_of_shared<P>(shared + i * blocks, lane, blocks);
+      trees_of_shared<P>(shared, lane, blocks, out);
     }
   }
 #pragma unroll

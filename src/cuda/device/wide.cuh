@@ -2,13 +2,12 @@
 #pragma once
 
 #include "cuda/device/reduce.cuh"
+#include "cuda/tuning/rows.hpp"
 
 namespace truenorm::cuda {
 
-inline constexpr int kWideThreads = 512;
 inline constexpr int kWideWarps = kWideThreads / 32;
-inline constexpr int kTile = kWideThreads * kChunk;  // columns: a block of 256 for each warp
-inline constexpr int kTilesPerSegment = 64;          // 1024 blocks: a complete tree of their own
+static_assert(kTile == kWideThreads * kChunk);
 
 // V row sums. For each tile in order: add(); after the last: finish(). All threads of the thread block call alike.
 template <int V>
@@ -61,9 +60,5 @@ class WideSums {
   int tile_ = 0;
   spec::TreeSum sums_[V];
 };
-
-inline constexpr std::size_t wide_shared_bytes(int v) {
-  return sizeof(float) * v * (kWideWarps * kTilesPerSegment + 32);
-}
 
 }  // namespace truenorm::cuda

@@ -6,6 +6,7 @@
 #include "cuda/device/column_trees.cuh"
 #include "cuda/device/weights.cuh"
 #include "cuda/kernels/backward_rows.cuh"
+#include "cuda/tuning/split.hpp"
 #include "spec/norm.hpp"
 #include "spec/order.hpp"
 
@@ -14,7 +15,7 @@ namespace truenorm::cuda {
 // spec::TreeSum over groups of strips, its levels `stride` floats apart in shared memory.
 class GroupTree {
  public:
-  static constexpr int kLevels = 16;
+  static constexpr int kLevels = kGroupLevels;
   __device__ __forceinline__ GroupTree(float* levels, int stride) : levels_(levels), stride_(stride) {}
   __device__ __forceinline__ void push(float v) {
     int level = 0;
@@ -38,11 +39,6 @@ class GroupTree {
   int stride_;
   unsigned int count_ = 0;
 };
-
-// What backward_columns needs of shared memory: a row for each warp, and the levels of a GroupTree.
-constexpr std::size_t columns_shared_bytes(int threads, int chunks) {
-  return sizeof(float) * static_cast<std::size_t>(threads / 32 + GroupTree::kLevels) * chunks * kChunk;
-}
 
 // dbias or dweight of columns [slab * chunks * kChunk, ...). The thread block has a power of two of warps, at most
 // kColumnWarps, and at least chunks * kChunk threads.

@@ -8,11 +8,6 @@
 
 namespace truenorm::cuda {
 
-// What `sums` sums of a row need of shared memory.
-constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
-  return plan.shape.warps == 1 ? 0 : sizeof(float) * static_cast<std::size_t>(sums * plan.shape.warps * plan.chunks);
-}
-
 // The row's statistics from s. `shared`: row_shared_bytes for three sums.
 template <Type kType, int C, bool kLayer>
 __device__ __forceinline__ void row_statistics(const spec::ForwardCall& p, const RowPlace<C>& at, int n,
@@ -99,25 +94,14 @@ __device__ __forceinline__ void kept_values(const float4* kept, int thread, int 
   v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
-// The weight, and LayerNorm's bias, as all rows need them: in registers while these are few, else in shared memory.
-constexpr bool keeps_in_shared(int chunks) { return chunks > 2; }
-
-// What forward_kernel needs of shared memory.
-constexpr std::size_t forward_shared_bytes(const RowPlan& plan, bool layer) {
-  const std::size_t kept = keeps_in_shared(plan.chunks)
-                               ? sizeof(float) * kChunk * static_cast<std::size_t>(plan.chunks) *
-                                     static_cast<std::size_t>(plan.threads) * (layer ? 2 : 1)
-                               : 0;
-  return kept + 2 * row_shared_bytes(plan, layer ? 3 : 1);
-}
-
-// A group of threads goes over rows, some apart; the next row is under way while this one is used. RMSNorm's bias,
-// which is rare, is read again for each row.
-template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
+// A group of threads goes over rows, some apart; the next row is under way while this one is used. Where there are few
+// rows (kOnce) each group has one, and as little as possible is done before its sums. RMSNorm's bias, which is rare, is
+// read again for each row.
+template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kOnce>
 __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
   extern __shared__ float4 kept[];
-  constexpr bool kKept = keeps_in_shared(C);
+  constexpr bool kKept = keeps_in_shared(C) && !kOnce;
   constexpr int kSums = kLayer ? 3 : 1;
   float* const shared = reinterpret_cast<float*>(kept + (kKept ? 2 * C * (kLayer ? 2 : 1) * blockDim.x : 0));
   const RowPlace<C> at(shape.log_lanes, shape.warps);
@@ -137,26 +121,33 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
   };
   load(first);
 
-  float w[kKept ? 1 : C][kChunk], b[kLayer && !kKept ? C : 1][kChunk];
-  PackedVec<kWhole> packed[C];  // all loads of a vector are on their way before any of them is waited for
+  // All loads of a vector are on their way before any of them is waited for.
+  PackedVec<kWhole> packed_w[C], packed_b[kLayer && kOnce ? C : 1];
+  const auto load_vector = [&](const Vec& v, PackedVec<kWhole>(&packed)[C]) {
 #pragma unroll
-  for (int c = 0; c < C; ++c) packed[c].load(p.weight, n, at.first + c * at.kStep);
-#pragma unroll
-  for (int c = 0; c < C; ++c) {
-    packed[c].weights(p.weight, spec::effective_offset(p.offset), w[kKept ? 0 : c]);
-    if constexpr (kKept) keep(kept, at.thread, c, w[0]);
-  }
-  if constexpr (kLayer) {
-#pragma unroll
-    for (int c = 0; c < C; ++c) packed[c] = load_packed<kWhole>(p.bias, n, at.first + c * at.kStep);
+    for (int c = 0; c < C; ++c) packed[c].load(v, n, at.first + c * at.kStep);
+  };
+  float w[kKept || kOnce ? 1 : C][kChunk], b[kLayer && !kKept && !kOnce ? C : 1][kChunk];
+  load_vector(p.weight, packed_w);
+  if constexpr (kOnce) {
+    if constexpr (kLayer) load_vector(p.bias, packed_b);
+  } else {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      packed[c].addends(p.bias, b[kKept ? 0 : c]);
-      if constexpr (kKept) keep(kept, at.thread, C + c, b[0]);
+      packed_w[c].weights(p.weight, spec::effective_offset(p.offset), w[kKept ? 0 : c]);
+      if constexpr (kKept) keep(kept, at.thread, c, w[0]);
+    }
+    if constexpr (kLayer) {
+      load_vector(p.bias, packed_w);
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        packed_w[c].addends(p.bias, b[kKept ? 0 : c]);
+        if constexpr (kKept) keep(kept, at.thread, C + c, b[0]);
+      }
     }
   }
   bool odd = false;  // rows alternate between two places in shared memory, so that one barrier each is enough
-  for (; first < p.m; first += step, odd = !odd) {
+  do {
     const std::int64_t r = first + at.row;
     const bool active = r < p.m;
     Chunk<kType> s[C];
@@ -171,10 +162,12 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
         }
       }
     }
-    load(first + step);
+    if constexpr (!kOnce) load(first + step);
 
     float mean, rstd;
     row_statistics<kType, C, kLayer>(p, at, n, s, shared + (odd ? kSums * C * at.warps : 0), mean, rstd);
+    odd = !odd;
+    first += step;
     if (!active) continue;
     if (at.leads()) {
       if (p.mean != nullptr) p.mean[r] = mean;
@@ -185,12 +178,14 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const int column = at.first + c * at.kStep;
+      const int own = kKept || kOnce ? 0 : c;
       float v[kChunk];
       xhat_values<kType, kLayer>(p, s[c], mean, rstd, v);
-      const int own = kKept ? 0 : c;
       if constexpr (kKept) kept_values(kept, at.thread, c, w[0]);
+      if constexpr (kOnce) packed_w[c].weights(p.weight, spec::effective_offset(p.offset), w[0]);
       if constexpr (kLayer) {
         if constexpr (kKept) kept_values(kept, at.thread, C + c, b[0]);
+        if constexpr (kOnce) packed_b[c].addends(p.bias, b[0]);
         finish_output(w[own], b[own], v);
       } else if (p.bias.present) {
         load_packed<kWhole>(p.bias, n, column).addends(p.bias, b[0]);
@@ -200,7 +195,7 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
       }
       store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
     }
-  }
+  } while (!kOnce && first < p.m);
 }
 
 }  // namespace truenorm::cuda

@@ -13,23 +13,21 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
   const SplitPlan& split = plan.split;
   const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs, split.slabs_each, split.chunks,
                          plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
-  const auto with = [&](auto kernel, std::size_t row_bytes) {
-    const std::size_t bytes =
-        std::max(split.slabs == 0 ? 0 : columns_shared_bytes(split.threads, split.chunks), row_bytes);
+  const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = split.slabs + split.row_blocks,
                    .threads = split.threads,
-                   .shared_bytes = bytes,
+                   .shared_bytes = split_shared_bytes(split),
                    .residence = plan.ordered ? Residence::kSure : Residence::kAny},
                   where, call, shape);
   };
-  if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>, wide_shared_bytes(2));
+  if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>);
   switch (split.rows.chunks) {
-    case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    case 3: return with(&backward_split_kernel<kType, 3, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    case 4: return with(&backward_split_kernel<kType, 4, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
-    default: return with(&backward_split_kernel<kType, 5, kLayer, kWhole>, row_shared_bytes(split.rows, 2));
+    case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>);
+    case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>);
+    case 3: return with(&backward_split_kernel<kType, 3, kLayer, kWhole>);
+    case 4: return with(&backward_split_kernel<kType, 4, kLayer, kWhole>);
+    default: return with(&backward_split_kernel<kType, 5, kLayer, kWhole>);
   }
 }
 

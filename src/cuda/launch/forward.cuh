@@ -10,10 +10,8 @@ namespace truenorm::cuda {
 
 template <Type kType, bool kLayer>
 const char* launch_forward_wide(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const auto tiles = static_cast<std::size_t>((call.n + kTile - 1) / kTile);
-  const std::size_t tile_bytes = kWideThreads * sizeof(Chunk<kType>), sums = wide_shared_bytes(2);
-  const int cached = static_cast<int>(std::min(tiles, (device.shared_bytes - sums) / tile_bytes));
-  const std::size_t bytes = sums + static_cast<std::size_t>(cached) * tile_bytes;
+  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kType == Type::f32, device));
+  const std::size_t bytes = wide_shared_bytes(2) + static_cast<unsigned>(cached) * kWideThreads * sizeof(Chunk<kType>);
   return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes},
                 where, call, cached);
 }
@@ -25,20 +23,26 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
                    .blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta,
                    .threads = plan.threads,
                    .shared_bytes = forward_shared_bytes(plan, kLayer),
-                   .residence = Residence::kWanted},
+                   .residence = plan.once ? Residence::kAny : Residence::kWanted},
                   where, call, plan.shape);
   };
+  // Few rows of few chunks have a kernel of their own, if they are whole.
+  constexpr bool kOnce = kWhole;
   switch (plan.chunks) {
-    case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole>);
-    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole>);
-    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole>);
-    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole>);
+    case 1:
+      return plan.once ? with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, kOnce>)
+                       : with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, false>);
+    case 2:
+      return plan.once ? with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, kOnce>)
+                       : with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, false>);
+    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, false>);
+    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole, false>);
   }
 }
 
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const RowPlan plan = plan_forward(call.m, call.n, kType == Type::f32, kLayer, kAdd, device);
+  const RowPlan plan = plan_of(call, device);
   if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
   return whole_chunks(call) ? launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan)
                             : launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);

@@ -1,4 +1,4 @@
-// Which kernel serves a backward call, and the scratch that it needs.
+// Which kernel serves a call, and the scratch that it needs; nothing here needs a device, or the CUDA toolkit.
 #pragma once
 
 #include "cuda/run.hpp"
@@ -14,7 +14,8 @@ struct BackwardPlan {
   Scratch scratch;
 };
 
-BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device);
+RowPlan plan_of(const spec::ForwardCall& call, const Device& device);
+BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device);
 
 // The type of all matrices of a call; FP32 where they differ.
 spec::Type matrices(const spec::ForwardCall& call);

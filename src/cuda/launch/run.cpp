@@ -5,9 +5,7 @@
 
 namespace truenorm::cuda {
 
-using spec::Rows;
 using spec::Type;
-using spec::Vec;
 
 // Defined in the files of each type.
 template <Type kType>
@@ -15,77 +13,6 @@ const char* launch_forward(const spec::ForwardCall& call, const Where& where, co
 template <Type kType>
 const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters);
-
-namespace {
-
-constexpr std::size_t kCounterBytes = 16;
-constexpr std::int64_t kMostRows = INT32_MAX - 65536;  // so that a row past the last is still a number
-
-Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
-
-bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
-
-bool aligned(const Rows& t, std::int64_t m) {
-  return !t.present || (aligned(t.data) && (t.inner <= 1 || m <= 1 || t.inner_stride % 16 == 0) &&
-                        (t.inner >= m || t.outer_stride % 16 == 0));
-}
-
-bool aligned(const Vec& v) { return !v.present || aligned(v.data); }
-
-bool same_place(const Rows& a, const Rows& b) { return a.present && b.present && a.data == b.data; }
-
-}  // namespace
-
-Type matrices(const spec::ForwardCall& call) {
-  Type type = call.x.type;
-  for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
-  return call.residual.present && call.s_type != type ? Type::f32 : type;
-}
-
-Type matrices(const spec::BackwardCall& call) {
-  Type type = call.dy.present ? call.dy.type : call.ds.type;
-  for (const Rows* t : {&call.ds, &call.dx, &call.dresidual}) type = common(type, *t);
-  return call.dy.present ? common(type, call.s) : type;
-}
-
-bool whole_chunks(const spec::ForwardCall& call) {
-  if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight) || !aligned(call.bias)) return false;
-  for (const Rows* t : {&call.x, &call.residual, &call.y, &call.s}) {
-    if (!aligned(*t, call.m)) return false;
-  }
-  return true;
-}
-
-bool whole_chunks(const spec::BackwardCall& call) {
-  if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight)) return false;
-  for (const Rows* t : {&call.dy, &call.ds, &call.s, &call.dx, &call.dresidual}) {
-    if (!aligned(*t, call.m)) return false;
-  }
-  return true;
-}
-
-BackwardPlan plan_backward(const spec::BackwardCall& call, const Device& device) {
-  BackwardPlan plan;
-  const bool rows = call.m > 0 && (call.dx.present || call.dresidual.present);
-  const int vectors = (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
-  const bool columns = vectors > 0;
-  const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
-  const bool rare = !call.layer_norm && call.dbias.present;
-  if (rows && call.dy.present && !rare && whole_chunks(call) && (in_place || worth_strips(call.m, call.n))) {
-    plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, device);
-  }
-  if (plan.strips.fits) {
-    if (columns) {
-      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * call.n) * sizeof(float);
-      plan.scratch.counters = kCounterBytes;
-    }
-    return plan;
-  }
-  plan.split = plan_split(call.m, call.n, rows, vectors, call.dy.present, device);
-  plan.ordered = in_place && plan.split.slabs > 0;
-  if (plan.ordered) plan.scratch.counters = kCounterBytes;
-  return plan;
-}
 
 const char* run_forward(const spec::ForwardCall& call, const Where& where) {
   if (call.m == 0) return nullptr;
@@ -103,7 +30,7 @@ const char* backward_scratch(const spec::BackwardCall& call, int index, Scratch&
   const char* error = nullptr;
   const Device* const device = device_of(index, error);
   if (device == nullptr) return error;
-  scratch = plan_backward(call, *device).scratch;
+  scratch = plan_of(call, *device).scratch;
   return nullptr;
 }
 
@@ -111,7 +38,7 @@ const char* run_backward(const spec::BackwardCall& call, const Where& where, voi
   const char* error = nullptr;
   const Device* const device = device_of(where.device, error);
   if (device == nullptr) return error;
-  const BackwardPlan plan = plan_backward(call, *device);
+  const BackwardPlan plan = plan_of(call, *device);
   if (!plan.strips.fits && plan.split.row_blocks + plan.split.slabs == 0) return nullptr;
   switch (matrices(call)) {
     case Type::f32: return launch_backward<Type::f32>(call, where, plan, data, counters);

@@ -12,6 +12,12 @@ constexpr int split_blocks_at_once(int chunks, bool single, bool whole) {
   return whole && chunks <= (single ? 1 : 2) ? 2 : 1;
 }
 
+// What a slab of columns needs of shared memory: a row for each warp, and the levels of the tree over groups of strips.
+inline constexpr int kGroupLevels = 16;
+constexpr std::size_t columns_shared_bytes(int threads, int chunks) {
+  return sizeof(float) * static_cast<unsigned>((threads / 32 + kGroupLevels) * chunks * 8);
+}
+
 struct SplitPlan {
   RowPlan rows;
   int threads = 0;
@@ -51,6 +57,11 @@ constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, int ve
   if (rows)
     plan.row_blocks = plan.rows.wide ? m : (m + plan.rows.shape.rows_per_cta - 1) / plan.rows.shape.rows_per_cta;
   return plan;
+}
+
+constexpr std::size_t split_shared_bytes(const SplitPlan& plan) {
+  return std::max(plan.slabs == 0 ? 0 : columns_shared_bytes(plan.threads, plan.chunks),
+                  plan.rows.wide ? wide_shared_bytes(2) : row_shared_bytes(plan.rows, 2));
 }
 
 }  // namespace truenorm::cuda
