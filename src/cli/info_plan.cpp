@@ -165,7 +165,6 @@ Json fields(const cuda::StripsPlan& plan) {
           {"threads", plan.threads()},
           {"chunks_per_thread", plan.chunks},
           {"rows_per_tile", plan.rows_per_tile},
-          {"tiles_ahead", plan.ahead},
           {"columns_per_thread_block", plan.columns},
           {"groups", plan.groups},
           {"cluster", plan.cluster()},
@@ -173,8 +172,12 @@ Json fields(const cuda::StripsPlan& plan) {
 }
 
 Json fields(const cuda::SplitPlan& plan) {
-  return {{"threads", plan.threads},        {"row_blocks", plan.row_blocks},       {"slabs", plan.slabs},
-          {"chunks_per_slab", plan.chunks}, {"columns_per_slab", plan.chunks * 8}, {"slabs_of_one_gradient", plan.slabs_each},
+  return {{"threads", plan.threads},
+          {"row_blocks", plan.row_blocks},
+          {"slabs", plan.slabs},
+          {"chunks_per_slab", plan.chunks},
+          {"columns_per_slab", plan.chunks * 8},
+          {"slabs_of_one_gradient", plan.slabs_each},
           {"rows", fields(plan.rows)}};
 }
 

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that a thread need not wait for, barriers in shared memory, and clusters of thread
-// blocks: PTX. Clusters are of sm_90 and later.
+// Copies from global to shared memory that a thread need not wait for, barriers in shared memory, and clusters of
+// thread blocks: PTX. Clusters are of sm_90 and later.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,17 +31,8 @@ __device__ __forceinline__ void copy_word_async(unsigned int to, const void* fro
 // Ends a group of this thread's copies.
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-inline constexpr int kMostGroups = 4;
-
-// Waits until at most `groups` (1 to kMostGroups) of this thread's last groups are under way.
-__device__ __forceinline__ void copies_wait(int groups) {
-  switch (groups) {
-    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
-    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
-    case 3: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
-    default: asm volatile("cp.async.wait_group 4;" ::: "memory"); break;
-  }
-}
+// Waits for all of this thread's groups but the last.
+__device__ __forceinline__ void copies_wait_but_last() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
 // ---- Barriers in shared memory: a phase is complete when all arrivals, and all bytes that some of them expect, have
 // come.

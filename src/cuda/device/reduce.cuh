@@ -115,7 +115,7 @@ constexpr int padded(int c) { return c <= 2 ? c : c <= 4 ? 4 : 8; }
 template <int kChunks>
 struct RowPlace {
   static constexpr int kStep = 32 * kChunk;  // columns from a thread's chunk to its next
-  int thread, lane;  // this thread, in its thread block and in its warp
+  int thread, lane;                          // this thread, in its thread block and in its warp
   int lanes, warps;
   int warp;  // this thread's, within its row: `warps` or more where the thread block has warps to spare
   int row;   // this thread's, within its thread block
@@ -135,7 +135,8 @@ struct RowPlace {
 // `shared` has V * C * warps floats where a row has more than one warp, and is used once. All threads of the thread
 // block must call.
 template <int V, int C>
-__device__ __forceinline__ void row_sums(const RowPlace<C>& at, float (&s)[V][padded(C)], float* shared, float (&out)[V]) {
+__device__ __forceinline__ void row_sums(const RowPlace<C>& at, float (&s)[V][padded(C)], float* shared,
+                                         float (&out)[V]) {
   constexpr int P = padded(C);
   const int lane = at.lane;
   if constexpr (C == 1) {  // a row may have few lanes

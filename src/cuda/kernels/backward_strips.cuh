@@ -1,99 +1,51 @@
 // The backward of many rows, strip by strip: matrices are read once; a strip's weight gradients stay in registers; when
 // all strips are done, all thread blocks sum them together.
 //
-// A team of warps has a strip, and a tile of kRows of its rows at a time. Narrow rows: a team is a warp, or part of one,
-// and needs nobody else's sums. Wide rows: a thread block is one team or two; or a cluster of two thread blocks is a
-// team, half a row each. Each thread copies the chunks that it will use itself, some tiles ahead, to shared memory of
-// its own, so that it waits for nobody.
+// A team of warps has a strip, and a tile of kRows of its rows at a time. Narrow rows: a team is a warp, or part of
+// one, and needs nobody else's sums. Wide rows: a thread block is one team or two; or a cluster of two thread blocks is
+// a team, half a row each. Each thread copies the chunks that it will use itself to shared memory of its own, a tile
+// ahead (strips_tiles.cuh), so that it waits for nobody.
 //
 // The code is kept short, each part once: instructions come from memory too, and a launch waits for the first of them.
 #pragma once
 
-#include "cuda/device/async.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/kernels/backward_rows.cuh"
 #include "cuda/kernels/final_sum.cuh"
-#include "cuda/tuning/strips.hpp"
+#include "cuda/kernels/strips_tiles.cuh"
 
 namespace truenorm::cuda {
 
-// What a launch is given: first what every thread needs, close together.
-struct StripsArgs {
-  struct Matrix {
-    std::byte* data;
-    std::int64_t stride;  // bytes from a row to the next
-  };
-  Matrix dy, s, ds, dx;  // dx: the first of the outputs
-  const float *rstd, *mean;
-  int m, n, log_strips, groups, log_lanes, teams, team_warps, columns, ahead;
-  Type dx_type;
-  bool in_order;     // all matrices have their rows at equal distances: `stride` is all there is to know
-  bool two_outputs;  // dresidual as well as dx
-  bool plain;        // the usual gradients of vectors, and no others
-  float* partials;   // [dweight?, dbias?][groups][n]; null where neither is asked for
-  unsigned int* counter;  // zero before and after
-  spec::BackwardCall call;
-};
-
 template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
-class Strips {
-  static constexpr bool kSingle = kType == Type::f32;
-  static constexpr bool kWarp = kTeam == Team::kWarp;
+class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
+  using Tiles = StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam>;
+  using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
+  using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes;
+  using Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages, Tiles::kStep;
+  using Tiles::tiles, Tiles::row, Tiles::place, Tiles::fetch, Tiles::chunk, Tiles::read_statistics, Tiles::dx;
+  using typename Tiles::Statistics;
+
   static constexpr int kTeams = strips_teams(kTeam);
-  static constexpr int kCluster = kTeam == Team::kCluster ? 2 : 1;
-  static constexpr int kLag = strips_lag(C, kSingle, kAdd, kTeam);
   static constexpr int kSums = kLayer ? 2 : 1;
   static constexpr int K = kRows * kSums;  // sums of a tile
   static constexpr int kWidth = padded(C);
   static constexpr bool kSharedWeight = strips_shared_weight(C, kTeam);
-  static constexpr int kStep = 32 * kChunk;  // columns from a chunk of a thread to its next
-
-  // Shared memory.
-  static constexpr int kSumsBytes = static_cast<int>(strips_sums_bytes(kTeam));
-  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kTeam));
-  static constexpr int kStatisticsBytes = static_cast<int>(kStripsStatisticsBytes);
-  static constexpr int kTileBytes = static_cast<int>(strips_tile_bytes(C, kRows, kSingle, kAdd, kTeam));
-  static constexpr int kPlane = strips_threads(C, kTeam) * 16;  // 16 bytes for each thread
-  static constexpr int kHalves = kSingle ? 2 : 1;        // planes of a chunk
-  static constexpr int kMatrix = kRows * C * kHalves * kPlane;
 
  public:
   __device__ __forceinline__ Strips(const StripsArgs& args, std::byte* memory)
-      : a(args),
-        p(args.call),
-        barriers(reinterpret_cast<Barrier*>(memory)),
-        sums(reinterpret_cast<float*>(barriers + kTeams * kSumPlaces)),
-        scratch(reinterpret_cast<float*>(memory + kSumsBytes)),
-        thread(thread_index()),
-        lane(thread & 31),
-        warp(thread >> 5),
-        tiles_at(memory + kSumsBytes + kScratchBytes + thread * 16) {
-    shared_weight = reinterpret_cast<float4*>(memory + kSumsBytes + kScratchBytes) - 2 * 32 * C;
-    statistics = reinterpret_cast<float*>(memory + kSumsBytes + kScratchBytes + (a.ahead + 1 + kLag) * kTileBytes) + warp * 32;
-    if constexpr (kWarp) {
-      slot = thread >> a.log_lanes;
-      first = (lane & ((1 << a.log_lanes) - 1)) * kChunk;
-      own = a.n;
-    } else {
-      if (kTeam == Team::kHalf && warp >= a.team_warps) {
-        slot = 1;
-        barriers += kSumPlaces;
-        sums += kSumPlaces * kTileSums;
-      }
-      member = warp - slot * a.team_warps;
-      first = (member * C * 32 + lane) * kChunk;
-      if constexpr (kCluster > 1) begin = static_cast<int>(cluster_rank()) * a.columns;
-      own = a.n - begin < a.columns ? a.n - begin : a.columns;
-    }
-    stages = a.ahead + 1 + kLag;
-  }
+      : Tiles(args, memory),
+        barriers(reinterpret_cast<Barrier*>(memory) + slot_of_sums() * kSumPlaces),
+        sums(reinterpret_cast<float*>(reinterpret_cast<Barrier*>(memory) + kTeams * kSumPlaces) +
+             slot_of_sums() * kSumPlaces * kTileSums),
+        scratch(reinterpret_cast<float*>(memory + Tiles::kSumsBytes)),
+        shared_weight(reinterpret_cast<float4*>(memory + Tiles::kSumsBytes + Tiles::kScratchBytes) - 2 * 32 * C) {}
 
   __device__ __forceinline__ void run() {
     const int clusters = gridDim.x / kCluster;
     int group = blockIdx.x / kCluster;
     start_group(group);
-    // Rows of the first tiles are under way before anything else is asked for.
-    for (; at < 0; ++at) fetch();
+    // Rows of the first tile are under way before anything else is asked for.
+    fetch(0);
     PackedVec<true> packed[C];
 #pragma unroll
     for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
@@ -101,7 +53,7 @@ class Strips {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       packed[c].weights(p.weight, spec::effective_offset(p.offset), w[kSharedWeight ? 0 : c]);
-      if constexpr (kSharedWeight) {  // every warp stores the same
+      if (kSharedWeight && warp == c) {
         shared_weight[2 * c * 32 + lane] = make_float4(w[0][0], w[0][1], w[0][2], w[0][3]);
         shared_weight[(2 * c + 1) * 32 + lane] = make_float4(w[0][4], w[0][5], w[0][6], w[0][7]);
       }
@@ -113,7 +65,7 @@ class Strips {
       if (group >= a.groups) break;
       __syncthreads();  // the scratch is free
       start_group(group);
-      for (; at < 0; ++at) fetch();
+      fetch(0);
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
@@ -124,32 +76,10 @@ class Strips {
   }
 
  private:
-  struct Statistics {
-    float mean[kRows], rstd[kRows];
-  };
-
-  __device__ __forceinline__ bool has(int c) const { return first + c * kStep < own; }
-  // Row b of tile k, of this thread's strip.
-  __device__ __forceinline__ int row(int k, int b) const { return base + ((k * kRows + b) << a.log_strips); }
-  __device__ __forceinline__ std::int64_t column_bytes(Type type) const {
-    return std::int64_t{begin + first} * bytes_each<kType>(type);
-  }
-  __device__ __forceinline__ static std::byte* of_row(const StripsArgs::Matrix& t, int r) {
-    return t.data + r * t.stride;
-  }
+  __device__ __forceinline__ int slot_of_sums() const { return kTeam == Team::kHalf ? slot : 0; }
 
   __device__ __forceinline__ void start_group(int group) {
-    base = group * a.teams * (32 >> a.log_lanes) + slot;
-    tiles = base < a.m ? ((a.m - base - 1) >> a.log_strips) / kRows + 1 : 0;
-    if constexpr (kWarp) {  // a warp's lanes go together, as far as its first strip
-      const int leader = base - (lane >> a.log_lanes);
-      tiles = leader < a.m ? ((a.m - leader - 1) >> a.log_strips) / kRows + 1 : 0;
-    }
-    at = -a.ahead;
-    dy = of_row(a.dy, base) + column_bytes(p.dy.type);
-    s = of_row(a.s, base) + column_bytes(p.s.type);
-    if constexpr (kAdd) ds = of_row(a.ds, base) + column_bytes(p.ds.type);
-    dx = of_row(a.dx, base) + column_bytes(a.dx_type);
+    this->start_tiles(group);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
 #pragma unroll
@@ -165,34 +95,35 @@ class Strips {
   __device__ __forceinline__ void init_sums() {
     if (thread < kTeams * kSumPlaces) {
       // The other thread block of a cluster stores its sums here; one more arrival says how many bytes they are.
-      barrier_init(barriers - slot * kSumPlaces + thread, a.team_warps + (kCluster > 1 ? 1 : 0));
+      barrier_init(barriers - slot_of_sums() * kSumPlaces + thread, a.team_warps + (kCluster > 1 ? 1 : 0));
     }
     barrier_init_done();
-    auto* const all = reinterpret_cast<float4*>(sums - slot * kSumPlaces * kTileSums);
+    auto* const all = reinterpret_cast<float4*>(sums - slot_of_sums() * kSumPlaces * kTileSums);
     for (int i = thread; i < kTeams * kSumPlaces * kTileSums / 4; i += blockDim.x) {
       all[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
     kCluster > 1 ? cluster_sync() : __syncthreads();
   }
 
-  // Goes through the tiles of this thread's strip; while tile `at` is used, `ahead` more are under way.
+  // Goes through the tiles of this thread's strip; while one is used, the next is under way.
   __device__ __forceinline__ void run_strip(int group, bool last) {
-    const int steps = tiles + kLag > 0 ? tiles + kLag : 1;
+    const int steps = tiles + kLag > 0 ? tiles + kLag : 1, rows = kRows * a.strips;
 #pragma unroll 1
-    for (; at < steps; ++at) {
-      fetch();
+    for (int at = 0; at < steps; ++at) {
+      fetch(at + 1);
       if (at < tiles) {
-        copies_wait(a.ahead);
+        copies_wait_but_last();
         __syncwarp();
-        make_sums();
+        make_sums(turn + at);
       }
       // As soon as all sums are there: the last gradients are made while the partial sums travel.
       if (a.partials != nullptr && at == (tiles > 0 ? tiles - 1 : 0)) {
         publish(group);
         if (last) grid_arrive(a.counter, gridDim.x);
       }
-      if (at >= kLag && at - kLag < tiles) make_gradients(at - kLag);
-      place = place + 1 == stages ? 0 : place + 1;
+      if (at >= kLag && at - kLag < tiles) make_gradients(turn + at - kLag, row - kLag * rows);
+      place = this->next_place();
+      row += rows;
     }
     turn += tiles;
   }
@@ -209,91 +140,10 @@ class Strips {
     }
   }
 
-  // ---- Tiles in shared memory.
+  // ---- The sums of the tile at hand, which is tile `turn_of`, and its share of the weight gradients.
 
-  // Copies what this thread has of tile `at` + `ahead`.
-  __device__ __forceinline__ void fetch() {
-    const int k = at + a.ahead;
-    if (k < tiles) {
-      int there = place + a.ahead;
-      if (there >= stages) there -= stages;
-      const unsigned int to = shared_address(tiles_at) + there * kTileBytes;
-      // A few lanes copy their warp's statistics.
-      const int log_slots = kWarp ? 5 - a.log_lanes : 0;
-      const int r_of_lane =
-          row(k, lane >> log_slots) - (kWarp ? lane >> a.log_lanes : 0) + (lane & ((1 << log_slots) - 1));
-      if (lane < kRows << log_slots && r_of_lane < a.m) {
-        const unsigned int at_word = shared_address(statistics + lane) + there * kStatisticsBytes;
-        copy_word_async(at_word, a.rstd + r_of_lane);
-        if constexpr (kLayer) copy_word_async(at_word + 64, a.mean + r_of_lane);
-      }
-#pragma unroll
-      for (int b = 0; b < kRows; ++b) {
-        const int r = row(k, b);
-        if (r >= a.m) break;
-        if (!a.in_order) {
-          dy = row_at<true>(p.dy, r) + column_bytes(p.dy.type);
-          s = row_at<true>(p.s, r) + column_bytes(p.s.type);
-          if constexpr (kAdd) ds = row_at<true>(p.ds, r) + column_bytes(p.ds.type);
-        }
-        copy_row(to + b * C * kHalves * kPlane, dy, p.dy.type);
-        copy_row(to + b * C * kHalves * kPlane + kMatrix, s, p.s.type);
-        if constexpr (kAdd) copy_row(to + b * C * kHalves * kPlane + 2 * kMatrix, ds, p.ds.type);
-        dy += a.dy.stride << a.log_strips;
-        s += a.s.stride << a.log_strips;
-        if constexpr (kAdd) ds += a.ds.stride << a.log_strips;
-      }
-    }
-    copies_commit();
-    if (at < 0) place = place + 1 == stages ? 0 : place + 1;
-  }
-
-  __device__ __forceinline__ void copy_row(unsigned int to, const std::byte* from, Type type) const {
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      if (!has(c)) continue;
-      if (!kSingle || type != Type::f32) {
-        copy_async(to + c * kHalves * kPlane, from + c * kStep * 2);
-      } else {
-        copy_async(to + c * kHalves * kPlane, from + c * kStep * 4);
-        copy_async(to + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
-      }
-    }
-  }
-
-  // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds).
-  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type) const {
-    const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kHalves * kPlane;
-    const uint4 low = *reinterpret_cast<const uint4*>(from);
-    Chunk<kType> v;
-    if constexpr (!kSingle) {
-      v.raw = low;
-    } else if (type == Type::f32) {
-      const uint4 high = *reinterpret_cast<const uint4*>(from + kPlane);
-      v.v[0] = __uint_as_float(low.x), v.v[1] = __uint_as_float(low.y), v.v[2] = __uint_as_float(low.z);
-      v.v[3] = __uint_as_float(low.w), v.v[4] = __uint_as_float(high.x), v.v[5] = __uint_as_float(high.y);
-      v.v[6] = __uint_as_float(high.z), v.v[7] = __uint_as_float(high.w);
-    } else {
-      widen8(type, low, v.v);
-    }
-    return v;
-  }
-
-  // The statistics of a tile's rows, of this thread's strip.
-  __device__ __forceinline__ void read_statistics(int where, Statistics& of) const {
-    const float* const from = statistics + where * kStatisticsBytes / sizeof(float) + (kWarp ? lane >> a.log_lanes : 0);
-    const int log_slots = kWarp ? 5 - a.log_lanes : 0;
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-      of.rstd[b] = from[b << log_slots];
-      of.mean[b] = kLayer ? from[(b << log_slots) + 16] : 0.0f;
-    }
-  }
-
-  // ---- The sums of tile `at`, and its share of the weight gradients.
-
-  __device__ __forceinline__ void make_sums() {
-    const std::byte* const tile = tiles_at + place * kTileBytes;
+  __device__ __forceinline__ void make_sums(int turn_of) {
+    const std::byte* const tile = this->tile_at(place);
     Statistics of_rows;
     read_statistics(place, of_rows);
     float part[K * kWidth] = {};
@@ -301,10 +151,11 @@ class Strips {
     for (int b = 0; b < kRows; ++b) {
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        if (row(at, b) >= a.m || !has(c)) continue;
+        if (row + b * a.strips >= a.m || !has(c)) continue;
         float g[kChunk], d[kChunk], t[kChunk], weight[kChunk];
         weight_of(c, weight);
-        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d, t);
+        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
+                                t);
         part[b * kSums * kWidth + c] = chunk_products(t, weight);
         if constexpr (kLayer) part[(b * kSums + 1) * kWidth + c] = chunk_products(g, weight);
         if (a.plain) {
@@ -325,11 +176,13 @@ class Strips {
       for (int mask = 1; mask < kWidth; mask *= 2) part[0] = Scalar::add(part[0], from_lane_xor(part[0], mask));
       sum = part[0];
     } else {
-      const int here = (turn + at) & (kSumPlaces - 1);
+      const int here = turn_of & (kSumPlaces - 1);
       lane_trees<K * kWidth>(part, lane, 32);
-      const int which = lane / kWidth, c = lane & (kWidth - 1);  // the sum that this lane ends with, of this warp's blocks
+      const int which = lane / kWidth,
+                c = lane & (kWidth - 1);  // the sum that this lane ends with, of this warp's blocks
       if (lane < K * kWidth && c < C) {
-        float* const to = sums + here * kTileSums + which * kSlots + (begin == 0 ? 0 : a.team_warps * C) + member * C + c;
+        float* const to =
+            sums + here * kTileSums + which * kSlots + (begin == 0 ? 0 : a.team_warps * C) + member * C + c;
         *to = part[0];
         if constexpr (kCluster > 1) store_at_rank(to, barriers + here, begin == 0 ? 1 : 0, part[0]);
       }
@@ -347,8 +200,8 @@ class Strips {
   static constexpr int kSlots = kLanes * kEach;  // blocks, those past the row's last being +0
   static_assert(kWarp || K * kSlots <= kTileSums);
 
-  // Tiles take turns in kSumPlaces places. While somebody reads the sums of tile k, it has made those of k + kLag and no
-  // others; so nobody has read those of k + kLag + 1, and nobody has made those of k + 2 * kLag + 2.
+  // Tiles take turns in kSumPlaces places. While somebody reads the sums of tile k, it has made those of k + kLag and
+  // no others; so nobody has read those of k + kLag + 1, and nobody has made those of k + 2 * kLag + 2.
   static_assert(kSumPlaces >= 2 * kMostLag + 2);
   __device__ __forceinline__ void wait_for_sums(int of) {
     const int there = of & (kSumPlaces - 1);
@@ -359,11 +212,11 @@ class Strips {
     for (int mask = 1; mask < kLanes; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
   }
 
-  // ---- The gradients of tile k.
+  // ---- The gradients of a tile whose first row is `r`, kLag places back.
 
-  __device__ __forceinline__ void make_gradients(int k) {
-    if constexpr (!kWarp) wait_for_sums(turn + k);
-    const int behind = place - kLag, where = behind < 0 ? behind + stages : behind;
+  __device__ __forceinline__ void make_gradients(int turn_of, int r) {
+    if constexpr (!kWarp) wait_for_sums(turn_of);
+    const int behind = place - kLag, where = behind < 0 ? behind + kStages : behind;
     Statistics with;
     read_statistics(where, with);
     constexpr int kOfSum = kWarp ? kWidth : kLanes;  // lanes that have the same sum
@@ -373,16 +226,16 @@ class Strips {
 #pragma unroll
     for (int b = 0; b < kRows; ++b) rstd = which == b * kSums ? with.rstd[b] : rstd;
     const float slope = spec::minus_slope_of(Scalar::add(sum, 0.0f), static_cast<float>(a.n), rstd);
-    const std::byte* const tile = tiles_at + where * kTileBytes;
+    const std::byte* const tile = this->tile_at(where);
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
       const int lanes = kWarp && C == 1 ? 1 << a.log_lanes : 32;
       RowSlopes of{with.mean[b], with.rstd[b], 0.0f, 0.0f};
       of.minus_slope = __shfl_sync(kAllLanes, slope, b * kSums * kOfSum, lanes);
       if constexpr (kLayer) of.shift = -__shfl_sync(kAllLanes, slope, (b * kSums + 1) * kOfSum, lanes);
-      const int r = row(k, b);
       if (r < a.m) make_gradient(tile, b, r, of);
-      dx += a.dx.stride << a.log_strips;
+      dx += a.dx.step;
+      r += a.strips;
     }
   }
 
@@ -470,23 +323,11 @@ class Strips {
     }
   }
 
-  const StripsArgs& a;
-  const spec::BackwardCall& p;
-  Barrier* barriers;  // of this team's sums
-  float* sums;
+  Barrier* const barriers;  // of this team's sums
+  float* const sums;
   float* const scratch;
-  const int thread, lane, warp;
-  std::byte* const tiles_at;  // this thread's
-  float4* shared_weight;  // of a row: for each chunk the lanes' first halves, then the second
-  float* statistics;    // this warp's: of each stage 16 values of rstd, 16 of mean
-  int slot = 0;         // this thread's strip, of the thread block's
-  int member = 0;       // this warp, of its team's
-  int first, begin = 0, own;  // columns: this thread's first, the thread block's first and number
-  int stages;
-  int base, tiles, at;  // of this thread's strip: its first row, its tiles, the one at hand
-  int place = 0;        // of the tile at hand among stages
-  int turn = 0;         // tiles of strips before, which go on taking turns among the places of sums
-  std::byte *dy, *s, *ds, *dx;  // this thread's columns of rows to come
+  float4* const shared_weight;  // of a row: for each chunk the lanes' first halves, then the second
+  int turn = 0;                 // tiles of strips before, which go on taking turns among the places of sums
   float sum = 0.0f;
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };

@@ -11,8 +11,8 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs, split.slabs_each, split.chunks,
-                         plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs,
+                         split.slabs_each, split.chunks,     plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = split.slabs + split.row_blocks,
@@ -33,7 +33,9 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
 
 inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan& plan, void* data, void* counters) {
   const StripsPlan& strips = plan.strips;
-  const auto matrix = [](const Rows& t) { return StripsArgs::Matrix{t.data, t.inner_stride}; };
+  const auto matrix = [&](const Rows& t) {
+    return StripsArgs::Matrix{t.data, t.inner_stride, t.inner_stride * spec::strips(call.n)};
+  };
   const auto in_order = [&](const Rows& t) { return !t.present || t.inner >= call.m; };
   const Rows& first = call.dx.present ? call.dx : call.dresidual;
   const bool columns = plan.scratch.counters != 0;
@@ -46,13 +48,12 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.mean = call.mean;
   args.m = static_cast<int>(call.m);
   args.n = static_cast<int>(call.n);
-  while ((std::int64_t{1} << args.log_strips) < spec::strips(call.n)) ++args.log_strips;
+  args.strips = static_cast<int>(spec::strips(call.n));
   args.groups = static_cast<int>(strips.groups);
   args.log_lanes = strips.log_lanes;
   args.teams = strips.teams;
   args.team_warps = strips.team_warps;
   args.columns = static_cast<int>(strips.columns);
-  args.ahead = strips.ahead;
   args.dx_type = first.type;
   args.in_order = in_order(call.dy) && in_order(call.s) && in_order(call.ds) && in_order(first);
   args.two_outputs = call.dx.present && call.dresidual.present;

@@ -20,7 +20,6 @@ struct StripsPlan {
   int log_lanes = 5;      // lanes a row: fewer than 32 only for rows shorter than a block, then a warp has more strips
   int teams = 1;          // of a thread block
   int team_warps = 1;     // of a team, in each thread block
-  int ahead = 1;          // tiles under way
   std::int64_t columns = 0;  // of a row that a thread block has; the last of a cluster may have fewer
   std::int64_t groups = 0;   // of the strips of a thread block that have rows: as many partial sums
   std::size_t shared_bytes = 0;
@@ -34,7 +33,8 @@ struct StripsPlan {
 // The most threads of a thread block with this many chunks in a thread: it leaves each the registers that it needs.
 constexpr int strips_threads(int chunks, Team team) { return team == Team::kCluster && chunks == 3 ? 384 : 512; }
 
-// Where every warp has a whole row, the weight is the same for all, and there are few registers: it is in shared memory.
+// Where every warp has a whole row, the weight is the same for all, and there are few registers: it is in shared
+// memory.
 constexpr bool strips_shared_weight(int chunks, Team team) { return team == Team::kWarp && chunks >= 3; }
 
 // Rows of a tile: few warps need more of them to keep the memory busy.
@@ -51,6 +51,12 @@ inline constexpr int kMostLag = 1;
 constexpr int strips_lag(int chunks, bool single, bool add, Team team) {
   if (team == Team::kWarp || (single && chunks >= (add ? 2 : 3))) return 0;
   return 1;
+}
+
+// Tiles that have a place: one under way (more have been seen to cost time), one whose sums are made, and those whose
+// gradients are still to come.
+constexpr int strips_stages(int chunks, bool single, bool add, Team team) {
+  return 2 + strips_lag(chunks, single, add, team);
 }
 
 // ---- Shared memory: barriers, sums of several warps, scratch of the last sums, tiles.
@@ -109,12 +115,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   const std::size_t fixed = strips_sums_bytes(plan.team) + strips_scratch_bytes(plan.chunks, plan.team);
   const std::size_t tile =
       strips_tile_bytes(plan.chunks, plan.rows_per_tile, single, add, plan.team) + kStripsStatisticsBytes;
-  // Under way, or being used; more than this has been seen to cost time.
-  constexpr std::size_t kEnough = 150 << 10;
-  const int used = 1 + strips_lag(plan.chunks, single, add, plan.team);
-  const auto bytes = [&] { return tile * static_cast<unsigned>(plan.ahead + used); };
-  while (plan.ahead < 4 && bytes() + tile <= kEnough) ++plan.ahead;
-  plan.shared_bytes = fixed + bytes();
+  plan.shared_bytes = fixed + tile * static_cast<unsigned>(strips_stages(plan.chunks, single, add, plan.team));
   plan.fits = plan.shared_bytes <= device.shared_bytes;
   return plan;
 }
