@@ -16,9 +16,9 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
-  using Tiles = StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole>;
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
+class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
+  using Tiles = StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam>;
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
   using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes;
   using Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages, Tiles::kStep;
@@ -29,7 +29,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
   static constexpr int kSums = kLayer ? 2 : 1;
   static constexpr int K = kRows * kSums;  // sums of a tile
   static constexpr int kWidth = padded(C);
-  static constexpr bool kSharedWeight = strips_shared_weight(C, kType == Type::f32, kTeam);
+  static constexpr bool kSharedWeight = strips_shared_weight(C, kTeam);
 
  public:
   __device__ __forceinline__ Strips(const StripsArgs& args, std::byte* memory)
@@ -46,12 +46,18 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     start_group(group);
     // Rows of the first tile are under way before anything else is asked for.
     fetch(0);
-    PackedVec<kWhole> packed[C];
+    PackedVec<true> packed[C];
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
+      const int n_here = has(c) ? a.n : 0, column = begin + first + c * kStep;
+      if (a.whole) {
+        packed[c].load(p.weight, n_here, column);
+      } else {
+        const PackedVec<false> part = load_part_of_vector(p.weight, n_here, column);
+        packed[c].low = part.low;
+        packed[c].high = part.high;
+      }
     }
-    __syncwarp();
     if constexpr (!kWarp) init_sums();
 #pragma unroll
     for (int c = 0; c < C; ++c) {
@@ -72,7 +78,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
-    constexpr int kPartials = strips_partials(C, kType == Type::f32, kTeam);
+    constexpr int kPartials = static_cast<int>(spec::kBlocksOfStrips) / kCluster;
     FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
     grid_wait(a.counter, gridDim.x);
     final_sums.run(scratch);
@@ -113,7 +119,6 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     const int steps = tiles + kLag > 0 ? tiles + kLag : 1, rows = kRows * a.strips;
 #pragma unroll 1
     for (int at = 0; at < steps; ++at) {
-      __syncwarp();  // all lanes have read the statistics that the next ones are written over
       fetch(at + 1);
       if (at < tiles) {
         copies_wait_but_last();
@@ -160,7 +165,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
         weight_of(c, weight);
         products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
                                 t);
-        if constexpr (kLayer && !kWhole) {  // what is not there is not centred either
+        if (kLayer && !a.whole) {  // what is not there is not centred either
 #pragma unroll
           for (int i = 0; i < kChunk; ++i) t[i] = first + c * kStep + i < own ? t[i] : 0.0f;
         }
@@ -339,11 +344,11 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-__global__ void __launch_bounds__(strips_threads(C, kType == Type::f32, kTeam), 1)
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
+__global__ void __launch_bounds__(strips_threads(C, kTeam), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kRows, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
+  Strips<kType, C, kRows, kLayer, kAdd, kTeam>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

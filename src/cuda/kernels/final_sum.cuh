@@ -14,9 +14,9 @@ struct Partials {
   int n, pitch;
 };
 
-// out[column] = the tree over at most kCount (64, 128 or 256) partial sums of that column, rounded, for this thread
-// block's share of the columns of both gradients. Each 256 threads of the thread block take 32 columns at a time: a
-// warp has eight lanes of four neighbouring columns, by four rows of lanes with kEach neighbouring partial sums each.
+// out[column] = the tree over at most kCount (64 or 128) partial sums of that column, rounded, for this thread block's
+// share of the columns of both gradients. Each 256 threads of the thread block take 32 columns at a time: a warp has
+// eight lanes of four neighbouring columns, by four rows of lanes with kEach neighbouring partial sums each.
 //
 // What can be known before the partial sums are there is found out by the constructor.
 template <int kCount>

@@ -4,6 +4,7 @@
 
 #include "cuda/device/async.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/weights.cuh"
 #include "cuda/tuning/strips.hpp"
 
 namespace truenorm::cuda {
@@ -19,6 +20,7 @@ struct StripsArgs {
   int m, n, pitch, strips, groups, log_lanes, teams, team_warps, columns;
   Type dx_type;
   bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
+  bool whole;             // every row and vector starts at a multiple of 16 bytes and has whole chunks
   bool two_outputs;       // dresidual as well as dx
   bool plain;             // the usual gradients of vectors, and no others
   float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
@@ -51,7 +53,11 @@ __device__ __noinline__ inline void store_part(std::byte* to, int count, Type ty
   }
 }
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+__device__ __noinline__ inline PackedVec<false> load_part_of_vector(const Vec& v, int n, int first) {
+  return load_packed<false>(v, n, first);
+}
+
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
 struct StripsTiles {
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
@@ -62,11 +68,11 @@ struct StripsTiles {
 
   // Shared memory: sums, scratch, tiles, statistics.
   static constexpr int kSumsBytes = static_cast<int>(strips_sums_bytes(kTeam));
-  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kSingle, kTeam));
-  static constexpr int kStatisticsBytes = static_cast<int>(strips_statistics_bytes(C, kSingle, kTeam));
+  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kTeam));
+  static constexpr int kStatisticsBytes = static_cast<int>(kStripsStatisticsBytes);
   static constexpr int kTileBytes = static_cast<int>(strips_tile_bytes(C, kRows, kSingle, kAdd, kTeam));
-  static constexpr int kPlane = strips_threads(C, kSingle, kTeam) * 16;  // 16 bytes for each thread
-  static constexpr int kHalves = kSingle ? 2 : 1;                        // planes of a chunk
+  static constexpr int kPlane = strips_threads(C, kTeam) * 16;  // 16 bytes for each thread
+  static constexpr int kHalves = kSingle ? 2 : 1;               // planes of a chunk
   static constexpr int kMatrix = kRows * C * kHalves * kPlane;
 
   __device__ __forceinline__ StripsTiles(const StripsArgs& args, std::byte* memory)
@@ -163,7 +169,7 @@ struct StripsTiles {
     for (int c = 0; c < C; ++c) {
       if (!has(c)) continue;
       const int size = bytes_each<kType>(type), left = own - first - c * kStep;
-      if (!kWhole && (left < kChunk || !aligned16(from + c * kStep * size))) {
+      if (!a.whole && (left < kChunk || !aligned16(from + c * kStep * size))) {
         copy_part(tiles_at + to + c * kHalves * kPlane, kPlane, from + c * kStep * size, left, type);
       } else if (size == 2) {
         copy_async(shared + c * kHalves * kPlane, from + c * kStep * 2);
@@ -177,7 +183,7 @@ struct StripsTiles {
   // Stores chunk c of a row.
   __device__ __forceinline__ void store(Type type, std::byte* to, int c, const float (&v)[kChunk]) const {
     const int left = own - first - c * kStep;
-    if (!kWhole && (left < kChunk || !aligned16(to))) {
+    if (!a.whole && (left < kChunk || !aligned16(to))) {
       store_part(to, left, type, make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]));
     } else {
       store_whole<kType>(type, to, v);

@@ -57,6 +57,7 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.columns = static_cast<int>(strips.columns);
   args.dx_type = first.type;
   args.in_order = in_order(call.dy) && in_order(call.s) && in_order(call.ds) && in_order(first);
+  args.whole = whole_chunks(call);
   args.two_outputs = call.dx.present && call.dresidual.present;
   args.plain = call.dweight.present && (call.layer_norm ? call.dbias.present : !call.round_xhat);
   args.partials = columns ? static_cast<float*>(data) : nullptr;
@@ -65,7 +66,7 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   return args;
 }
 
-template <Type kType, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
@@ -81,10 +82,9 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
   };
   constexpr bool kSingle = kType == Type::f32;
   const auto kernel = [&]<int C, Team kTeam>() {
-    return call.ds.present ? with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, true, kTeam), kLayer, true,
-                                                          kTeam, kWhole>)
-                           : with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, false, kTeam), kLayer,
-                                                          false, kTeam, kWhole>);
+    return call.ds.present
+               ? with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, true, kTeam), kLayer, true, kTeam>)
+               : with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, false, kTeam), kLayer, false, kTeam>);
   };
   switch (strips.team) {
     case Team::kCluster:
@@ -105,24 +105,19 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
   }
 }
 
-template <Type kType, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer>
 const char* launch_backward_op(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                                void* counters) {
-  return plan.strips.fits ? launch_strips<kType, kLayer, kWhole>(call, where, plan, data, counters)
-                          : launch_split<kType, kLayer, kWhole>(call, where, plan, counters);
+  if (plan.strips.fits) return launch_strips<kType, kLayer>(call, where, plan, data, counters);
+  return whole_chunks(call) ? launch_split<kType, kLayer, true>(call, where, plan, counters)
+                            : launch_split<kType, kLayer, false>(call, where, plan, counters);
 }
 
 template <Type kType>
 const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters) {
-  if constexpr (kType == Type::f32) {
-    if (!whole_chunks(call)) {
-      return call.layer_norm ? launch_backward_op<kType, true, false>(call, where, plan, data, counters)
-                             : launch_backward_op<kType, false, false>(call, where, plan, data, counters);
-    }
-  }
-  return call.layer_norm ? launch_backward_op<kType, true, true>(call, where, plan, data, counters)
-                         : launch_backward_op<kType, false, true>(call, where, plan, data, counters);
+  return call.layer_norm ? launch_backward_op<kType, true>(call, where, plan, data, counters)
+                         : launch_backward_op<kType, false>(call, where, plan, data, counters);
 }
 
 extern template const char* launch_backward<Type::f32>(const spec::BackwardCall&, const Where&, const BackwardPlan&,
