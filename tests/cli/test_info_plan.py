@@ -2,6 +2,7 @@
 
 import json
 import re
+import unittest
 
 from command import CommandTest
 

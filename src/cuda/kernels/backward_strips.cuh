@@ -48,16 +48,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
     fetch(0);
     PackedVec<true> packed[C];
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const int n_here = has(c) ? a.n : 0, column = begin + first + c * kStep;
-      if (a.whole) {
-        packed[c].load(p.weight, n_here, column);
-      } else {
-        const PackedVec<false> part = load_part_of_vector(p.weight, n_here, column);
-        packed[c].low = part.low;
-        packed[c].high = part.high;
-      }
-    }
+    for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
     if constexpr (!kWarp) init_sums();
 #pragma unroll
     for (int c = 0; c < C; ++c) {
@@ -79,7 +70,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
     constexpr int kPartials = static_cast<int>(spec::kBlocksOfStrips) / kCluster;
-    FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
+    FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n});
     grid_wait(a.counter, gridDim.x);
     final_sums.run(scratch);
   }
@@ -165,10 +156,6 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
         weight_of(c, weight);
         products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
                                 t);
-        if (kLayer && !a.whole) {  // what is not there is not centred either
-#pragma unroll
-          for (int i = 0; i < kChunk; ++i) t[i] = first + c * kStep + i < own ? t[i] : 0.0f;
-        }
         part[b * kSums * kWidth + c] = chunk_products(t, weight);
         if constexpr (kLayer) part[(b * kSums + 1) * kWidth + c] = chunk_products(g, weight);
         if (a.plain) {
@@ -268,11 +255,12 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
       } else {
         gradient_values<kType, kLayer>(dy_c, s_c, weight, of, v);
       }
-      this->store(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), c, v);
+      store_whole<kType>(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), v);
       if (a.two_outputs) {
-        const Type type = p.dresidual.type;
-        this->store(type, row_at<true>(p.dresidual, r) + column_bytes(type) + c * kStep * bytes_each<kType>(type), c,
-                    v);
+        store_whole<kType>(p.dresidual.type,
+                           row_at<true>(p.dresidual, r) + column_bytes(p.dresidual.type) +
+                               c * kStep * bytes_each<kType>(p.dresidual.type),
+                           v);
       }
     }
   }
@@ -280,10 +268,10 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
   // ---- Partial sums: the tree over the thread block's own strips, which are neighbours, to where all see it.
 
   __device__ __forceinline__ void publish(int group) {
-    float* to = a.partials + std::int64_t{group} * a.pitch + begin;
+    float* to = a.partials + std::int64_t{group} * a.n + begin;
     if (p.dweight.present) {
       publish(dweight, to);
-      to += std::int64_t{a.groups} * a.pitch;
+      to += std::int64_t{a.groups} * a.n;
     }
     if constexpr (kLayer) {
       if (p.dbias.present) publish(dbias, to);

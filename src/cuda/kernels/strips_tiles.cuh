@@ -4,7 +4,6 @@
 
 #include "cuda/device/async.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/device/weights.cuh"
 #include "cuda/tuning/strips.hpp"
 
 namespace truenorm::cuda {
@@ -17,45 +16,15 @@ struct StripsArgs {
   };
   Matrix dy, s, ds, dx;  // dx: the first of the outputs
   const float *rstd, *mean;
-  int m, n, pitch, strips, groups, log_lanes, teams, team_warps, columns;
+  int m, n, strips, groups, log_lanes, teams, team_warps, columns;
   Type dx_type;
   bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
-  bool whole;             // every row and vector starts at a multiple of 16 bytes and has whole chunks
   bool two_outputs;       // dresidual as well as dx
   bool plain;             // the usual gradients of vectors, and no others
-  float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
+  float* partials;        // [dweight?, dbias?][groups][n]; null where neither is asked for
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
-
-// ---- Rows that start anywhere, or end within a chunk: element by element, out of the way of the usual code.
-
-// `count` elements to a thread's place of a chunk, and zeros after them; what comes `plane` bytes on are FP32's second
-// halves.
-__device__ __noinline__ inline void copy_part(std::byte* to, int plane, const std::byte* from, int count, Type type) {
-  if (type == Type::f32) {
-    for (int i = 0; i < kChunk; ++i) {
-      const float v = i < count ? reinterpret_cast<const float*>(from)[i] : 0.0f;
-      reinterpret_cast<float*>(to + (i < 4 ? 0 : plane))[i & 3] = v;
-    }
-  } else {
-    for (int i = 0; i < kChunk; ++i) {
-      reinterpret_cast<unsigned short*>(to)[i] = i < count ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
-    }
-  }
-}
-
-__device__ __noinline__ inline void store_part(std::byte* to, int count, Type type, float4 low, float4 high) {
-  const float v[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if (i < count) store1(type, to, i, v[i]);
-  }
-}
-
-__device__ __noinline__ inline PackedVec<false> load_part_of_vector(const Vec& v, int n, int first) {
-  return load_packed<false>(v, n, first);
-}
 
 template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
 struct StripsTiles {
@@ -129,7 +98,7 @@ struct StripsTiles {
     if (k < tiles) {
       const int there = k == 0 ? place : next_place();
       int r = k == 0 ? row : row + kRows * a.strips;
-      int to = there * kTileBytes;
+      unsigned int to = shared_address(tiles_at) + there * kTileBytes;
       // A few lanes copy their warp's statistics.
       const int log_slots = kWarp ? 5 - a.log_lanes : 0;
       const int r_of_lane =
@@ -163,30 +132,16 @@ struct StripsTiles {
     if constexpr (kAdd) ds = row_at<true>(p.ds, r) + column_bytes(p.ds.type);
   }
 
-  __device__ __forceinline__ void copy_row(int to, const std::byte* from, Type type) const {
-    const unsigned int shared = shared_address(tiles_at) + to;
+  __device__ __forceinline__ void copy_row(unsigned int to, const std::byte* from, Type type) const {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       if (!has(c)) continue;
-      const int size = bytes_each<kType>(type), left = own - first - c * kStep;
-      if (!a.whole && (left < kChunk || !aligned16(from + c * kStep * size))) {
-        copy_part(tiles_at + to + c * kHalves * kPlane, kPlane, from + c * kStep * size, left, type);
-      } else if (size == 2) {
-        copy_async(shared + c * kHalves * kPlane, from + c * kStep * 2);
+      if (!kSingle || type != Type::f32) {
+        copy_async(to + c * kHalves * kPlane, from + c * kStep * 2);
       } else {
-        copy_async(shared + c * kHalves * kPlane, from + c * kStep * 4);
-        copy_async(shared + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
+        copy_async(to + c * kHalves * kPlane, from + c * kStep * 4);
+        copy_async(to + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
       }
-    }
-  }
-
-  // Stores chunk c of a row.
-  __device__ __forceinline__ void store(Type type, std::byte* to, int c, const float (&v)[kChunk]) const {
-    const int left = own - first - c * kStep;
-    if (!a.whole && (left < kChunk || !aligned16(to))) {
-      store_part(to, left, type, make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]));
-    } else {
-      store_whole<kType>(type, to, v);
     }
   }
 

@@ -48,7 +48,6 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.mean = call.mean;
   args.m = static_cast<int>(call.m);
   args.n = static_cast<int>(call.n);
-  args.pitch = static_cast<int>(strips_pitch(call.n));
   args.strips = static_cast<int>(spec::strips(call.n));
   args.groups = static_cast<int>(strips.groups);
   args.log_lanes = strips.log_lanes;
@@ -57,7 +56,6 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.columns = static_cast<int>(strips.columns);
   args.dx_type = first.type;
   args.in_order = in_order(call.dy) && in_order(call.s) && in_order(call.ds) && in_order(first);
-  args.whole = whole_chunks(call);
   args.two_outputs = call.dx.present && call.dresidual.present;
   args.plain = call.dweight.present && (call.layer_norm ? call.dbias.present : !call.round_xhat);
   args.partials = columns ? static_cast<float*>(data) : nullptr;
@@ -91,9 +89,7 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
       return strips.chunks == 1   ? kernel.template operator()<1, Team::kCluster>()
              : strips.chunks == 2 ? kernel.template operator()<2, Team::kCluster>()
                                   : kernel.template operator()<3, Team::kCluster>();
-    case Team::kBlock:
-      return strips.chunks == 1 ? kernel.template operator()<1, Team::kBlock>()
-                                : kernel.template operator()<2, Team::kBlock>();
+    case Team::kBlock: return kernel.template operator()<1, Team::kBlock>();
     case Team::kHalf: return kernel.template operator()<1, Team::kHalf>();
     case Team::kWarp: break;
   }

@@ -84,15 +84,13 @@ constexpr std::size_t strips_tile_bytes(int chunks, int rows, bool single, bool 
 
 inline constexpr std::size_t kStripsStatisticsBytes = 16 * 32 * sizeof(float);  // of a tile: 32 words for each warp
 
-// Floats from one partial sum to the next.
-constexpr std::int64_t strips_pitch(std::int64_t n) { return (n + 7) / 8 * 8; }
-
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
-constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m > 512 || (m >= 256 && m * n >= (1 << 20)); }
+constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m >= 256 && m * n >= (1 << 18); }
 
 // `add`: there is ds; `single`: matrices are kept as FP32.
 constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, const Device& device) {
   StripsPlan plan;
+  if (n % 8 != 0) return plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const std::int64_t strips = spec::strips(n);
   if (n <= spec::kNarrow) {
