@@ -2,7 +2,6 @@
 
 import json
 import re
-import unittest
 
 from command import CommandTest
 

@@ -118,7 +118,8 @@ Size random_size(Rng& rng) {
   if (kind < 0.88) return {rng.between(100, 1100), rng.between(1, 60)};
   if (kind < 0.95) return {rng.between(20, 70), rng.between(600, 1500)};  // several tasks for a pool
   if (kind < 0.98) return {rng.between(8192, 9000), rng.between(1, 4)};   // strips of two rows
-  if (kind < 0.99) return {rng.between(129, 140), rng.between(1025, 1100)};
+  if (kind < 0.985) return {rng.between(257, 262), rng.between(1025, 1100)};
+  if (kind < 0.99) return {rng.between(129, 140), rng.between(2049, 2100)};
   return {rng.between(65, 67), near(rng, 4100)};
 }
 
