@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import gpu_sweep
+from gpu_format import NUMBER, want
 
 FORMAT = 1
 COVERED = ["src/api", "src/cuda", "src/spec"]
@@ -41,37 +42,30 @@ def problems(record):
     if not isinstance(record, dict):
         return ["the record is no object"]
     found = []
-
-    def want(holder, where, **kinds):
-        for key, kind in kinds.items():
-            if not isinstance(holder.get(key), kind):
-                found.append(f"{where}{key}: got {holder.get(key)!r}")
-
-    number = (int, float)
-    want(record, "", format=int, date=str, quick=bool, passed=bool, sources_sha256=str, toolkit=str, version=str)
-    want(record, "", order_version=int, device=dict, steps=list, accuracy=list, speed=list)
+    want(found, record, "", format=int, date=str, quick=bool, passed=bool, sources_sha256=str, toolkit=str, version=str)
+    want(found, record, "", order_version=int, device=dict, steps=list, accuracy=list, speed=list)
     if found:
         return found
     if record["format"] != FORMAT:
         found.append(f"format: got {record['format']}, and {FORMAT} is known")
     if not re.fullmatch("[0-9a-f]{64}", record["sources_sha256"]):
         found.append(f"sources_sha256: got {record['sources_sha256']!r}")
-    want(record["device"], "device.", name=str, compute_capability=str, driver=str)
+    want(found, record["device"], "device.", name=str, compute_capability=str, driver=str)
     for i, step in enumerate(record["steps"]):
-        want(step, f"steps[{i}].", name=str, outcome=str, seconds=number, detail=str)
+        want(found, step, f"steps[{i}].", name=str, outcome=str, seconds=NUMBER, detail=str)
         if step.get("outcome") not in OUTCOMES:
             found.append(f"steps[{i}].outcome: got {step.get('outcome')!r}")
     if record["passed"] != all(step.get("outcome") != "failed" for step in record["steps"]):
         found.append("passed: does not agree with the steps")
     for i, line in enumerate(record["accuracy"]):
-        want(line, f"accuracy[{i}].", operation=str, rounding=str, direction=str, kind=str, dtype=str, passed=bool)
-        want(line, f"accuracy[{i}].", elements=int, correct_share=number, worst_ulp=int, relative_l2=number)
+        want(found, line, f"accuracy[{i}].", operation=str, rounding=str, direction=str, kind=str, dtype=str, passed=bool)
+        want(found, line, f"accuracy[{i}].", elements=int, correct_share=NUMBER, worst_ulp=int, relative_l2=NUMBER)
     for i, group in enumerate(record["speed"]):
-        want(group, f"speed[{i}].", m=int, n=int, dtype=str, noise=number, results=list)
+        want(found, group, f"speed[{i}].", m=int, n=int, dtype=str, noise=NUMBER, results=list)
         for j, result in enumerate(group.get("results") or []):
-            want(result, f"speed[{i}].results[{j}].", op=str, direction=str, bytes=int)
+            want(found, result, f"speed[{i}].results[{j}].", op=str, direction=str, bytes=int)
             numbers = ["us", "min_us", "max_us", "floor_us", "ratio", "cold_us", "cold_floor_us", "cold_ratio"]
-            want(result, f"speed[{i}].results[{j}].", **{key: number for key in numbers})
+            want(found, result, f"speed[{i}].results[{j}].", **{key: NUMBER for key in numbers})
     return found + gpu_sweep.problems(record.get("sweep", []))  # there are records from before there was a sweep
 
 

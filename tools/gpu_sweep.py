@@ -4,6 +4,8 @@ and where that falls. Its shapes, its lines in the record, what is wrong with th
 import math
 from xml.sax.saxutils import escape
 
+from gpu_format import NUMBER, want
+
 OP, DTYPE = "rms_norm", "bf16"
 DIRECTIONS = ["forward", "backward"]
 ELEMENTS = 1 << 25  # of a matrix over growing N: 64 MB
@@ -88,22 +90,13 @@ def problems(lines):
     if not isinstance(lines, list):
         return [f"sweep: got {lines!r}"]
     found = []
-
-    def want(holder, where, **kinds):
-        fine = isinstance(holder, dict)
-        for key, kind in kinds.items():
-            if not fine or not isinstance(holder.get(key), kind):
-                found.append(f"{where}.{key}: got {holder.get(key) if fine else holder!r}")
-        return fine
-
-    number = (int, float)
     for i, line in enumerate(lines):
         where = f"sweep[{i}]"
         before = len(found)
-        if not want(line, where, axis=str, of=str, op=str, dtype=str, direction=str, fall=dict, points=list):
+        if not want(found, line, f"{where}.", axis=str, of=str, op=str, dtype=str, direction=str, fall=dict, points=list):
             continue
         for j, point in enumerate(line.get("points") or []):
-            want(point, f"{where}.points[{j}]", m=int, n=int, us=number, floor_us=number, share=number, noise=number)
+            want(found, point, f"{where}.points[{j}].", m=int, n=int, us=NUMBER, floor_us=NUMBER, share=NUMBER, noise=NUMBER)
         if len(found) > before:
             continue
         if line["axis"] not in ("n", "m"):

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "cuda/device.hpp"
+#include "cuda/stream.hpp"
 #include "support/call.hpp"
 #include "support/random_case.hpp"
 
@@ -108,8 +109,7 @@ TEST(CudaBits, ManyRows) {
 // Fifty times the same, while other calls keep the device busy.
 TEST(CudaBits, RunToRun) {
   TN_NEEDS_CUDA();
-  cudaStream_t streams[2];
-  for (cudaStream_t& s : streams) require(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  const Stream streams[2];
   for (const Size size : {Size{2048, 4096}, {300, 8192}, {4096, 768}, {128, 4096}, {20000, 128}, {64, 18432}}) {
     SCOPED_TRACE(testing::Message() << size.m << " x " << size.n);
     Rng rng(static_cast<std::uint64_t>(size.n));
@@ -121,14 +121,13 @@ TEST(CudaBits, RunToRun) {
     busy.upload();
     for (int i = 0; i < 50 && !testing::Test::HasFailure(); ++i) {
       copy.upload();
-      for (int k = 0; k < 3; ++k) enqueue(busy.moved(args), workspaces[1], streams[1]);
-      enqueue(copy.moved(args), workspaces[0], streams[0]);
+      for (int k = 0; k < 3; ++k) enqueue(busy.moved(args), workspaces[1], streams[1].get());
+      enqueue(copy.moved(args), workspaces[0], streams[0].get());
       copy.download();
       expect_bits(args, expected);
     }
     for (const DeviceWorkspace& w : workspaces) EXPECT_TRUE(w.left_well());
   }
-  for (const cudaStream_t s : streams) require(cudaStreamDestroy(s));
 }
 
 }  // namespace

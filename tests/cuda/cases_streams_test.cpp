@@ -11,21 +11,10 @@
 
 #include "cuda/device.hpp"
 #include "cuda/problem.hpp"
+#include "cuda/stream.hpp"
 
 namespace truenorm::test {
 namespace {
-
-class SideStream {
- public:
-  SideStream() { require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  ~SideStream() { cudaStreamDestroy(stream_); }
-  SideStream(const SideStream&) = delete;
-  SideStream& operator=(const SideStream&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 constexpr Size kSizes[] = {{600, 1024}, {128, 4096}, {260, 2048}, {3000, 128}, {66, 8192}, {40, 4097}};
 
@@ -33,19 +22,16 @@ constexpr Size kSizes[] = {{600, 1024}, {128, 4096}, {260, 2048}, {3000, 128}, {
 
 TEST(CudaCases_Streams, ForwardAndBackwardInAGraphFollowTheirInputs) {
   TN_NEEDS_CUDA();
-  const SideStream stream;
+  const Stream stream;
   for (const Size size : kSizes) {
     SCOPED_TRACE(testing::Message() << size.m << " x " << size.n);
     const auto p = std::make_unique<Problem>(TN_LAYER_NORM, size, TN_BF16, 40);
     DeviceCopy copy(p->arena);
     const DeviceWorkspace workspace(p->backward_call);
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t exec = nullptr;
-    require(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
-    enqueue(copy.moved(p->forward_call), stream.get());
-    enqueue(copy.moved(p->backward_call), workspace, stream.get());
-    require(cudaStreamEndCapture(stream.get(), &graph));
-    require(cudaGraphInstantiate(&exec, graph, 0));
+    const Graph graph(stream.get(), [&] {
+      enqueue(copy.moved(p->forward_call), stream.get());
+      enqueue(copy.moved(p->backward_call), workspace, stream.get());
+    });
     Rng rng(41);
     for (int replay = 0; replay < 3; ++replay) {
       const tn_forward_args& f = p->forward_call;
@@ -55,12 +41,10 @@ TEST(CudaCases_Streams, ForwardAndBackwardInAGraphFollowTheirInputs) {
       for (const tn_tensor& t : {f.residual_out, f.mean, f.rstd}) spoil(t);
       copy.upload();
       require(cudaDeviceSynchronize());
-      require(cudaGraphLaunch(exec, stream.get()));
+      graph.replay(stream.get());
       copy.download();
       p->expect_results();
     }
-    require(cudaGraphExecDestroy(exec));
-    require(cudaGraphDestroy(graph));
   }
 }
 
@@ -81,7 +65,7 @@ void arrive(void* data) {
 
 TEST(CudaCases_Streams, CallsWaitForASlowProducerOnTheirStream) {
   TN_NEEDS_CUDA();
-  const SideStream stream;
+  const Stream stream;
   for (const Size size : {Size{600, 1024}, Size{12, 4097}}) {
     SCOPED_TRACE(testing::Message() << size.m << " x " << size.n);
     const auto p = std::make_unique<Problem>(TN_RMS_NORM, size, TN_BF16, 42);
@@ -150,7 +134,7 @@ class Worker {
   }
 
  private:
-  SideStream stream_;
+  Stream stream_;
   std::vector<std::unique_ptr<Problem>> problems_;
   std::vector<std::unique_ptr<DeviceCopy>> copies_;
   std::vector<std::unique_ptr<DeviceWorkspace>> workspaces_;
@@ -181,7 +165,7 @@ TEST(CudaCases_Streams, SeveralHostThreadsAtOnce) {
 // Different calls at once on streams of one thread, in every pair of sizes.
 TEST(CudaCases_Streams, DifferentCallsOnTwoStreams) {
   TN_NEEDS_CUDA();
-  const SideStream streams[2];
+  const Stream streams[2];
   std::vector<std::unique_ptr<Problem>> problems;
   std::vector<std::unique_ptr<DeviceCopy>> copies;
   std::vector<std::unique_ptr<DeviceWorkspace>> workspaces;
@@ -223,7 +207,7 @@ TEST(CudaCases_Streams, TensorsOnDeviceOneWhileDeviceZeroIsCurrent) {
     SCOPED_TRACE(testing::Message() << size.m << " x " << size.n);
     const auto p = std::make_unique<Problem>(TN_RMS_NORM, size, TN_BF16, 44);
     require(cudaSetDevice(1));
-    const auto stream = std::make_unique<SideStream>();
+    const auto stream = std::make_unique<Stream>();
     const auto copy = std::make_unique<DeviceCopy>(p->arena);
     const DeviceWorkspace workspace(p->backward_call, 1);
     p->spoil_results();
