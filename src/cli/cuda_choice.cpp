@@ -25,7 +25,7 @@ CudaLaunch launch_rows(const spec::ForwardCall& call, const RowPlan& plan) {
 }
 
 CudaLaunch launch_wide(const spec::ForwardCall& call, const Device& device, std::int64_t& cached) {
-  const bool single = cuda::matrices(call) == Type::f32;
+  const bool single = cuda::kernel_type(call) == Type::f32;
   cached = cuda::wide_cached_tiles(call.n, single, device);
   CudaLaunch launch;
   launch.blocks = call.m;
@@ -106,7 +106,7 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
   Places places;
   if (planned.direction == Direction::forward) {
     const spec::ForwardCall call = forward_call(planned, places);
-    choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
+    choice.kept = static_cast<tn_dtype>(cuda::kernel_type(call));
     choice.whole = cuda::whole_chunks(call);
     choice.forward = cuda::plan_of(call, device);
     const bool wide = choice.forward->wide;
@@ -115,7 +115,7 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
     return choice;
   }
   const spec::BackwardCall call = backward_call(planned, places);
-  choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
+  choice.kept = static_cast<tn_dtype>(cuda::kernel_type(call));
   choice.whole = cuda::whole_chunks(call);
   choice.backward = cuda::plan_of(call, device);
   const BackwardPlan& plan = *choice.backward;

@@ -16,9 +16,9 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
-class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
-  using Tiles = StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam>;
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
+  using Tiles = StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole>;
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
   using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes;
   using Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages, Tiles::kStep;
@@ -29,7 +29,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
   static constexpr int kSums = kLayer ? 2 : 1;
   static constexpr int K = kRows * kSums;  // sums of a tile
   static constexpr int kWidth = padded(C);
-  static constexpr bool kSharedWeight = strips_shared_weight(C, kTeam);
+  static constexpr bool kSharedWeight = strips_shared_weight(C, kType == Type::f32, kTeam);
 
  public:
   __device__ __forceinline__ Strips(const StripsArgs& args, std::byte* memory)
@@ -46,9 +46,12 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
     start_group(group);
     // Rows of the first tile are under way before anything else is asked for.
     fetch(0);
-    PackedVec<true> packed[C];
+    PackedVec<kWhole> packed[C];
 #pragma unroll
-    for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
+    for (int c = 0; c < C; ++c) {
+      packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
+    }
+    __syncwarp();
     if constexpr (!kWarp) init_sums();
 #pragma unroll
     for (int c = 0; c < C; ++c) {
@@ -69,8 +72,8 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
-    constexpr int kPartials = static_cast<int>(spec::kBlocksOfStrips) / kCluster;
-    FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n});
+    constexpr int kPartials = strips_partials(C, kType == Type::f32, kTeam);
+    FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
     grid_wait(a.counter, gridDim.x);
     final_sums.run(scratch);
   }
@@ -110,6 +113,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
     const int steps = tiles + kLag > 0 ? tiles + kLag : 1, rows = kRows * a.strips;
 #pragma unroll 1
     for (int at = 0; at < steps; ++at) {
+      __syncwarp();  // all lanes have read the statistics that the next ones are written over
       fetch(at + 1);
       if (at < tiles) {
         copies_wait_but_last();
@@ -156,6 +160,10 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
         weight_of(c, weight);
         products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
                                 t);
+        if constexpr (kLayer && !kWhole) {  // what is not there is not centred either
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) t[i] = first + c * kStep + i < own ? t[i] : 0.0f;
+        }
         part[b * kSums * kWidth + c] = chunk_products(t, weight);
         if constexpr (kLayer) part[(b * kSums + 1) * kWidth + c] = chunk_products(g, weight);
         if (a.plain) {
@@ -255,12 +263,11 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
       } else {
         gradient_values<kType, kLayer>(dy_c, s_c, weight, of, v);
       }
-      store_whole<kType>(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), v);
+      this->store(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), c, v);
       if (a.two_outputs) {
-        store_whole<kType>(p.dresidual.type,
-                           row_at<true>(p.dresidual, r) + column_bytes(p.dresidual.type) +
-                               c * kStep * bytes_each<kType>(p.dresidual.type),
-                           v);
+        const Type type = p.dresidual.type;
+        this->store(type, row_at<true>(p.dresidual, r) + column_bytes(type) + c * kStep * bytes_each<kType>(type), c,
+                    v);
       }
     }
   }
@@ -268,10 +275,10 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
   // ---- Partial sums: the tree over the thread block's own strips, which are neighbours, to where all see it.
 
   __device__ __forceinline__ void publish(int group) {
-    float* to = a.partials + std::int64_t{group} * a.n + begin;
+    float* to = a.partials + std::int64_t{group} * a.pitch + begin;
     if (p.dweight.present) {
       publish(dweight, to);
-      to += std::int64_t{a.groups} * a.n;
+      to += std::int64_t{a.groups} * a.pitch;
     }
     if constexpr (kLayer) {
       if (p.dbias.present) publish(dbias, to);
@@ -332,11 +339,11 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam> {
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
-__global__ void __launch_bounds__(strips_threads(C, kTeam), 1)
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+__global__ void __launch_bounds__(strips_threads(C, kType == Type::f32, kTeam), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kRows, kLayer, kAdd, kTeam>(args, memory).run();
+  Strips<kType, C, kRows, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

@@ -16,17 +16,42 @@ struct StripsArgs {
   };
   Matrix dy, s, ds, dx;  // dx: the first of the outputs
   const float *rstd, *mean;
-  int m, n, strips, groups, log_lanes, teams, team_warps, columns;
+  int m, n, pitch, strips, groups, log_lanes, teams, team_warps, columns;
   Type dx_type;
   bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
   bool two_outputs;       // dresidual as well as dx
   bool plain;             // the usual gradients of vectors, and no others
-  float* partials;        // [dweight?, dbias?][groups][n]; null where neither is asked for
+  float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam>
+// ---- Rows that start anywhere, or end within a chunk: element by element, out of the way of the usual code.
+
+// `count` elements to a thread's place of a chunk, and zeros after them; what comes `plane` bytes on are FP32's second
+// halves.
+__device__ __noinline__ inline void copy_part(std::byte* to, int plane, const std::byte* from, int count, Type type) {
+  if (type == Type::f32) {
+    for (int i = 0; i < kChunk; ++i) {
+      const float v = i < count ? reinterpret_cast<const float*>(from)[i] : 0.0f;
+      reinterpret_cast<float*>(to + (i < 4 ? 0 : plane))[i & 3] = v;
+    }
+  } else {
+    for (int i = 0; i < kChunk; ++i) {
+      reinterpret_cast<unsigned short*>(to)[i] = i < count ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
+    }
+  }
+}
+
+__device__ __noinline__ inline void store_part(std::byte* to, int count, Type type, float4 low, float4 high) {
+  const float v[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if (i < count) store1(type, to, i, v[i]);
+  }
+}
+
+template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
 struct StripsTiles {
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
@@ -37,11 +62,11 @@ struct StripsTiles {
 
   // Shared memory: sums, scratch, tiles, statistics.
   static constexpr int kSumsBytes = static_cast<int>(strips_sums_bytes(kTeam));
-  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kTeam));
-  static constexpr int kStatisticsBytes = static_cast<int>(kStripsStatisticsBytes);
+  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kSingle, kTeam));
+  static constexpr int kStatisticsBytes = static_cast<int>(strips_statistics_bytes(C, kSingle, kTeam));
   static constexpr int kTileBytes = static_cast<int>(strips_tile_bytes(C, kRows, kSingle, kAdd, kTeam));
-  static constexpr int kPlane = strips_threads(C, kTeam) * 16;  // 16 bytes for each thread
-  static constexpr int kHalves = kSingle ? 2 : 1;               // planes of a chunk
+  static constexpr int kPlane = strips_threads(C, kSingle, kTeam) * 16;  // 16 bytes for each thread
+  static constexpr int kHalves = kSingle ? 2 : 1;                        // planes of a chunk
   static constexpr int kMatrix = kRows * C * kHalves * kPlane;
 
   __device__ __forceinline__ StripsTiles(const StripsArgs& args, std::byte* memory)
@@ -98,7 +123,7 @@ struct StripsTiles {
     if (k < tiles) {
       const int there = k == 0 ? place : next_place();
       int r = k == 0 ? row : row + kRows * a.strips;
-      unsigned int to = shared_address(tiles_at) + there * kTileBytes;
+      int to = there * kTileBytes;
       // A few lanes copy their warp's statistics.
       const int log_slots = kWarp ? 5 - a.log_lanes : 0;
       const int r_of_lane =
@@ -132,16 +157,30 @@ struct StripsTiles {
     if constexpr (kAdd) ds = row_at<true>(p.ds, r) + column_bytes(p.ds.type);
   }
 
-  __device__ __forceinline__ void copy_row(unsigned int to, const std::byte* from, Type type) const {
+  __device__ __forceinline__ void copy_row(int to, const std::byte* from, Type type) const {
+    const unsigned int shared = shared_address(tiles_at) + to;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       if (!has(c)) continue;
-      if (!kSingle || type != Type::f32) {
-        copy_async(to + c * kHalves * kPlane, from + c * kStep * 2);
+      const int size = bytes_each<kType>(type), left = own - first - c * kStep;
+      if (!kWhole && (left < kChunk || !aligned16(from + c * kStep * size))) {
+        copy_part(tiles_at + to + c * kHalves * kPlane, kPlane, from + c * kStep * size, left, type);
+      } else if (size == 2) {
+        copy_async(shared + c * kHalves * kPlane, from + c * kStep * 2);
       } else {
-        copy_async(to + c * kHalves * kPlane, from + c * kStep * 4);
-        copy_async(to + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
+        copy_async(shared + c * kHalves * kPlane, from + c * kStep * 4);
+        copy_async(shared + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
       }
+    }
+  }
+
+  // Stores chunk c of a row.
+  __device__ __forceinline__ void store(Type type, std::byte* to, int c, const float (&v)[kChunk]) const {
+    const int left = own - first - c * kStep;
+    if (!kWhole && (left < kChunk || !aligned16(to))) {
+      store_part(to, left, type, make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]));
+    } else {
+      store_whole<kType>(type, to, v);
     }
   }
 

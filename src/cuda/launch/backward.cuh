@@ -48,6 +48,7 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.mean = call.mean;
   args.m = static_cast<int>(call.m);
   args.n = static_cast<int>(call.n);
+  args.pitch = static_cast<int>(strips_pitch(call.n));
   args.strips = static_cast<int>(spec::strips(call.n));
   args.groups = static_cast<int>(strips.groups);
   args.log_lanes = strips.log_lanes;
@@ -64,7 +65,7 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   return args;
 }
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
@@ -80,16 +81,19 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
   };
   constexpr bool kSingle = kType == Type::f32;
   const auto kernel = [&]<int C, Team kTeam>() {
-    return call.ds.present
-               ? with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, true, kTeam), kLayer, true, kTeam>)
-               : with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, false, kTeam), kLayer, false, kTeam>);
+    return call.ds.present ? with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, true, kTeam), kLayer, true,
+                                                          kTeam, kWhole>)
+                           : with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, false, kTeam), kLayer,
+                                                          false, kTeam, kWhole>);
   };
   switch (strips.team) {
     case Team::kCluster:
       return strips.chunks == 1   ? kernel.template operator()<1, Team::kCluster>()
              : strips.chunks == 2 ? kernel.template operator()<2, Team::kCluster>()
                                   : kernel.template operator()<3, Team::kCluster>();
-    case Team::kBlock: return kernel.template operator()<1, Team::kBlock>();
+    case Team::kBlock:
+      return strips.chunks == 1 ? kernel.template operator()<1, Team::kBlock>()
+                                : kernel.template operator()<2, Team::kBlock>();
     case Team::kHalf: return kernel.template operator()<1, Team::kHalf>();
     case Team::kWarp: break;
   }
@@ -101,19 +105,24 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
   }
 }
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_backward_op(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                                void* counters) {
-  if (plan.strips.fits) return launch_strips<kType, kLayer>(call, where, plan, data, counters);
-  return whole_chunks(call) ? launch_split<kType, kLayer, true>(call, where, plan, counters)
-                            : launch_split<kType, kLayer, false>(call, where, plan, counters);
+  return plan.strips.fits ? launch_strips<kType, kLayer, kWhole>(call, where, plan, data, counters)
+                          : launch_split<kType, kLayer, kWhole>(call, where, plan, counters);
 }
 
 template <Type kType>
 const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters) {
-  return call.layer_norm ? launch_backward_op<kType, true>(call, where, plan, data, counters)
-                         : launch_backward_op<kType, false>(call, where, plan, data, counters);
+  if constexpr (kType == Type::f32) {
+    if (!whole_chunks(call)) {
+      return call.layer_norm ? launch_backward_op<kType, true, false>(call, where, plan, data, counters)
+                             : launch_backward_op<kType, false, false>(call, where, plan, data, counters);
+    }
+  }
+  return call.layer_norm ? launch_backward_op<kType, true, true>(call, where, plan, data, counters)
+                         : launch_backward_op<kType, false, true>(call, where, plan, data, counters);
 }
 
 extern template const char* launch_backward<Type::f32>(const spec::BackwardCall&, const Where&, const BackwardPlan&,

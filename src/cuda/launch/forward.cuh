@@ -44,8 +44,10 @@ template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
   const RowPlan plan = plan_of(call, device);
   if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
-  return whole_chunks(call) ? launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan)
-                            : launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);
+  if constexpr (kType == Type::f32) {
+    if (!whole_chunks(call)) return launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);
+  }
+  return launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan);
 }
 
 template <Type kType>

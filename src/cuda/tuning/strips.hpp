@@ -31,11 +31,24 @@ struct StripsPlan {
 };
 
 // The most threads of a thread block with this many chunks in a thread: it leaves each the registers that it needs.
-constexpr int strips_threads(int chunks, Team team) { return team == Team::kCluster && chunks == 3 ? 384 : 512; }
+// Where each warp has tiles of its own, FP32's are too large for sixteen.
+constexpr int strips_threads(int chunks, bool single, Team team) {
+  if (team == Team::kWarp) return single && chunks >= 3 ? 256 : 512;
+  return team == Team::kCluster && chunks == 3 ? 384 : 512;
+}
+
+// The most thread blocks' worth of partial sums.
+constexpr int strips_partials(int chunks, bool single, Team team) {
+  const int blocks = static_cast<int>(spec::kBlocksOfStrips);
+  if (team == Team::kCluster) return blocks / 2;
+  return team == Team::kWarp ? blocks * (512 / strips_threads(chunks, single, team)) : blocks;
+}
 
 // Where every warp has a whole row, the weight is the same for all, and there are few registers: it is in shared
 // memory.
-constexpr bool strips_shared_weight(int chunks, Team team) { return team == Team::kWarp && chunks >= 3; }
+constexpr bool strips_shared_weight(int chunks, bool single, Team team) {
+  return team == Team::kWarp && chunks >= 3 && !single;
+}
 
 // Rows of a tile: few warps need more of them to keep the memory busy.
 constexpr int strips_rows(int chunks, bool single, bool add, Team team) {
@@ -70,27 +83,34 @@ constexpr std::size_t strips_sums_bytes(Team team) {
   return team == Team::kWarp ? 0 : kPlace * static_cast<unsigned>(strips_teams(team) * kSumPlaces);
 }
 // A row for each warp, or for one half of the thread block; and what the final sums want.
-constexpr std::size_t strips_scratch_bytes(int chunks, Team team) {
-  const int floats = team == Team::kWarp ? 512 * chunks * 8 : team == Team::kHalf ? 256 * 8 : 0;
-  const int weight = strips_shared_weight(chunks, team) ? 32 * chunks * 8 : 0;
+constexpr std::size_t strips_scratch_bytes(int chunks, bool single, Team team) {
+  const int floats = team == Team::kWarp   ? strips_threads(chunks, single, team) * chunks * 8
+                     : team == Team::kHalf ? 256 * 8
+                                           : 0;
+  const int weight = strips_shared_weight(chunks, single, team) ? 32 * chunks * 8 : 0;
   return sizeof(float) * static_cast<unsigned>(std::max(floats, 2 * 8 * 36) + weight);
 }
 // A thread's share of a tile: matrices side by side, chunks of 16 bytes, or 32 where matrices are kept as FP32.
 constexpr int strips_chunk_bytes(bool single) { return single ? 32 : 16; }
 constexpr std::size_t strips_tile_bytes(int chunks, int rows, bool single, bool add, Team team) {
-  return std::size_t{1} * static_cast<unsigned>(strips_threads(chunks, team)) * static_cast<unsigned>(chunks * rows) *
-         static_cast<unsigned>(strips_chunk_bytes(single) * (add ? 3 : 2));
+  return std::size_t{1} * static_cast<unsigned>(strips_threads(chunks, single, team)) *
+         static_cast<unsigned>(chunks * rows) * static_cast<unsigned>(strips_chunk_bytes(single) * (add ? 3 : 2));
 }
 
-inline constexpr std::size_t kStripsStatisticsBytes = 16 * 32 * sizeof(float);  // of a tile: 32 words for each warp
+// Of a tile: 32 words for each warp.
+constexpr std::size_t strips_statistics_bytes(int chunks, bool single, Team team) {
+  return std::size_t{4} * static_cast<unsigned>(strips_threads(chunks, single, team));
+}
+
+// Floats from one partial sum to the next.
+constexpr std::int64_t strips_pitch(std::int64_t n) { return (n + 7) / 8 * 8; }
 
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
-constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m >= 256 && m * n >= (1 << 18); }
+constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m > 512 || (m >= 256 && m * n >= (1 << 20)); }
 
 // `add`: there is ds; `single`: matrices are kept as FP32.
 constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, const Device& device) {
   StripsPlan plan;
-  if (n % 8 != 0) return plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const std::int64_t strips = spec::strips(n);
   if (n <= spec::kNarrow) {
@@ -98,7 +118,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
     if (blocks == 1) {
       while (plan.log_lanes > 3 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
     }
-    plan.teams = static_cast<int>(strips / spec::kBlocksOfStrips) >> (5 - plan.log_lanes);
+    plan.teams = static_cast<int>(strips / strips_partials(plan.chunks, single, plan.team)) >> (5 - plan.log_lanes);
     plan.columns = n;
   } else {
     plan.team = n > spec::kWide ? Team::kCluster : n > spec::kMiddle ? Team::kBlock : Team::kHalf;
@@ -109,12 +129,12 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
     plan.team_warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);
     plan.columns = std::int64_t{plan.team_warps} * plan.chunks * spec::kBlock;
   }
-  if (plan.threads() > strips_threads(plan.chunks, plan.team)) return plan;
+  if (plan.threads() > strips_threads(plan.chunks, single, plan.team)) return plan;
   plan.rows_per_tile = strips_rows(plan.chunks, single, add, plan.team);
   plan.groups = (std::min(m, strips) + plan.strips() - 1) / plan.strips();
-  const std::size_t fixed = strips_sums_bytes(plan.team) + strips_scratch_bytes(plan.chunks, plan.team);
-  const std::size_t tile =
-      strips_tile_bytes(plan.chunks, plan.rows_per_tile, single, add, plan.team) + kStripsStatisticsBytes;
+  const std::size_t fixed = strips_sums_bytes(plan.team) + strips_scratch_bytes(plan.chunks, single, plan.team);
+  const std::size_t tile = strips_tile_bytes(plan.chunks, plan.rows_per_tile, single, add, plan.team) +
+                           strips_statistics_bytes(plan.chunks, single, plan.team);
   plan.shared_bytes = fixed + tile * static_cast<unsigned>(strips_stages(plan.chunks, single, add, plan.team));
   plan.fits = plan.shared_bytes <= device.shared_bytes;
   return plan;
