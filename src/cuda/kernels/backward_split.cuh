@@ -1,6 +1,7 @@
 // The backward in which rows and columns go apart: any rows, any width.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/wide.cuh"
 #include "cuda/kernels/backward_columns.cuh"
@@ -53,6 +54,7 @@ __device__ __forceinline__ void one_of_columns(const spec::BackwardCall& p, cons
 template <Type kType, int C, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kSplitThreads, split_blocks_at_once(C, kType == Type::f32, kWhole))
     backward_split_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
+  begin_kernel(p.weight, p.n, shape.rows.early);
   extern __shared__ float shared[];
   split_blocks(
       shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, kWhole>(p, shape, slab, shared); },
@@ -107,6 +109,7 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
 template <Type kType, bool kLayer>
 __global__ void __launch_bounds__(kWideThreads)
     backward_split_wide_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
+  begin_kernel(p.weight, p.n, shape.rows.early);
   extern __shared__ float shared[];
   split_blocks(
       shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, false>(p, shape, slab, shared); },

@@ -1,6 +1,7 @@
 // The forward of rows that fit in registers: C chunks of a row in each thread of a group. Each element is read once.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/weights.cuh"
 #include "cuda/tuning/rows.hpp"
@@ -100,6 +101,7 @@ __device__ __forceinline__ void kept_values(const float4* kept, int thread, int 
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kOnce>
 __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
+  begin_kernel(p.weight, p.n, shape.early);
   extern __shared__ float4 kept[];
   constexpr bool kKept = keeps_in_shared(C) && !kOnce;
   constexpr int kSums = kLayer ? 3 : 1;

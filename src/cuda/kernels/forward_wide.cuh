@@ -2,6 +2,7 @@
 // fits, and made again from its operands past that.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/wide.cuh"
 #include "cuda/kernels/forward.cuh"
 
@@ -11,6 +12,7 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer>
 __global__ void __launch_bounds__(kWideThreads)
     forward_wide_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ int cached) {
+  begin_kernel(p.weight, p.n, false);
   extern __shared__ float shared[];
   auto* const cache = reinterpret_cast<Chunk<kType>*>(reinterpret_cast<std::byte*>(shared) + wide_shared_bytes(2));
   const std::int64_t r = blockIdx.x;

@@ -11,8 +11,9 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs,
-                         split.slabs_each, split.chunks,     plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  SplitShape shape{split.rows.shape, split.row_blocks, split.slabs,
+                   split.slabs_each, split.chunks,     plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  shape.rows.early = where.programmatic;
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = split.slabs + split.row_blocks,
@@ -69,7 +70,8 @@ template <Type kType, bool kLayer, bool kWhole>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
-  const StripsArgs args = strips_args(call, plan, data, counters);
+  StripsArgs args = strips_args(call, plan, data, counters);
+  args.early = where.programmatic;
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = strips.groups * strips.cluster(),

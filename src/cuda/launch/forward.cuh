@@ -18,13 +18,15 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
 
 template <Type kType, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const RowPlan& plan) {
+  RowShape shape = plan.shape;
+  shape.early = where.programmatic;
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta,
                    .threads = plan.threads,
                    .shared_bytes = forward_shared_bytes(plan, kLayer),
                    .residence = plan.once ? Residence::kAny : Residence::kWanted},
-                  where, call, plan.shape);
+                  where, call, shape);
   };
   // Few rows of few chunks have a kernel of their own, if they are whole.
   constexpr bool kOnce = kWhole;

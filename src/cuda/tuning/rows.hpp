@@ -16,6 +16,7 @@ struct RowShape {
   int warps = 1;          // warps a row
   int rows_per_cta = 1;   // more than 1 only where a row has one warp or part of one
   bool only_row = false;  // a backward of a single row makes the weight gradients too
+  bool early = false;     // the launch may begin before the one before it has finished; no part of a plan
 
   friend constexpr bool operator==(const RowShape&, const RowShape&) = default;
 };
