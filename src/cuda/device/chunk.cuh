@@ -5,66 +5,14 @@
 // launch.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <type_traits>
 
-#include "spec/call.hpp"
+#include "cuda/device/pieces.cuh"
 
 namespace truenorm::cuda {
 
-using spec::Rows;
-using spec::Type;
-using spec::Vec;
-
-inline constexpr int kChunk = 8;
-
 __device__ __forceinline__ bool aligned16(const void* p) {
   return (reinterpret_cast<unsigned long long>(p) & 15u) == 0;
-}
-
-// ---- Conversions. Two 16-bit elements share a word, low half first.
-
-__device__ __forceinline__ float2 widen2(Type type, unsigned int w) {
-  float2 v;
-  if (type == Type::bf16) {
-    v.x = __uint_as_float(w << 16);
-    v.y = __uint_as_float(w & 0xffff0000u);
-  } else {
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-        : "=f"(v.x), "=f"(v.y)
-        : "r"(w));
-  }
-  return v;
-}
-
-// To nearest, ties to even; subnormals kept.
-__device__ __forceinline__ unsigned int narrow2(Type type, float lo, float hi) {
-  unsigned int w;
-  if (type == Type::bf16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(hi), "f"(lo));
-  }
-  return w;
-}
-
-__device__ __forceinline__ void widen8(Type type, const uint4& raw, float (&v)[kChunk]) {
-  const unsigned int words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = widen2(type, words[i]);
-    v[2 * i] = pair.x;
-    v[2 * i + 1] = pair.y;
-  }
-}
-
-__device__ __forceinline__ uint4 narrow8(Type type, const float (&v)[kChunk]) {
-  return make_uint4(narrow2(type, v[0], v[1]), narrow2(type, v[2], v[3]), narrow2(type, v[4], v[5]),
-                    narrow2(type, v[6], v[7]));
-}
-
-// v rounded to a storage type, as FP32 again.
-__device__ __forceinline__ void round8(Type type, float (&v)[kChunk]) {
-  if (type != Type::f32) widen8(type, narrow8(type, v), v);
 }
 
 // ---- What a thread keeps of a matrix.
@@ -108,70 +56,79 @@ __device__ __forceinline__ void store1(Type type, std::byte* row, std::int64_t i
   }
 }
 
-// Eight elements at p, which is aligned to 16 bytes; in global or shared memory.
-template <Type kType>
-__device__ __forceinline__ Chunk<kType> load_whole(Type type, const std::byte* p) {
-  Chunk<kType> c;
-  if constexpr (kType != Type::f32) {
-    c.raw = *reinterpret_cast<const uint4*>(p);
-  } else if (type == Type::f32) {
-    const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
-    c.v[0] = a.x, c.v[1] = a.y, c.v[2] = a.z, c.v[3] = a.w;
-    c.v[4] = b.x, c.v[5] = b.y, c.v[6] = b.z, c.v[7] = b.w;
-  } else {
-    widen8(type, *reinterpret_cast<const uint4*>(p), c.v);
-  }
-  return c;
-}
-
-// Elements [first, first + kChunk) of a row, those at or past n being +0.
-template <Type kType>
-__device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* row, int n, int first) {
-  float v[kChunk];
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) v[i] = first + i < n ? load1(type, row, first + i) : 0.0f;
-  Chunk<kType> c;
-  c.set(v);
-  return c;
-}
-
 // Out of line: few matrices have rows on two levels, and a kernel has many places that ask for a row.
-__device__ __noinline__ inline std::int64_t row_on_two_levels(unsigned int row, unsigned int inner,
-                                                              std::int64_t inner_stride, std::int64_t outer_stride) {
-  const unsigned int outer = row / inner;
+template <class Number>
+__device__ __noinline__ std::int64_t row_on_two_levels(Number row, Number inner, std::int64_t inner_stride,
+                                                       std::int64_t outer_stride) {
+  const Number outer = row / inner;
   return outer * outer_stride + (row - outer * inner) * inner_stride;
 }
 
 // Row r of a matrix. In a kernel with kWhole there are fewer than 2^31 rows.
 template <bool kWhole>
 __device__ __forceinline__ std::byte* row_at(const Rows& t, std::int64_t r) {
-  if constexpr (!kWhole) return spec::row_of(t, r);
-  const auto row = static_cast<unsigned int>(r);
-  if (row < t.inner) return t.data + row * t.inner_stride;
-  return t.data + row_on_two_levels(row, static_cast<unsigned int>(t.inner), t.inner_stride, t.outer_stride);
+  using Number = std::conditional_t<kWhole, unsigned int, std::int64_t>;
+  const auto row = static_cast<Number>(r);
+  if (r < t.inner) return t.data + row * t.inner_stride;
+  return t.data + row_on_two_levels(row, static_cast<Number>(t.inner), t.inner_stride, t.outer_stride);
 }
 
 // In a kernel with kWhole every row starts at a multiple of 16 bytes and has whole chunks only, so that a chunk is all
 // there (first < n) or not at all.
 
-// A thread's chunks of a row, chunk c from column first + c * step; elements at or past n are +0. All loads are on
-// their way before any of them is needed.
+// A thread's chunks of a row, chunk c from column first + c * step, as their loads left them: all are on their way
+// before any of them is needed. Elements at or past n are +0.
+template <Type kType, bool kWhole, int C>
+struct RowChunks {
+  static constexpr int kPieces = (kType == Type::f32 ? 2 : 1) + (kWhole ? 0 : 1);
+  uint4 pieces[C][kPieces] = {};
+  int shift = 0;  // bytes into the first piece at which the chunk starts
+
+  __device__ __forceinline__ void load(Type type, const std::byte* row, int n, int first, int step) {
+    const int size = bytes_each<kType>(type);
+    shift = kWhole ? 0 : static_cast<int>(reinterpret_cast<unsigned long long>(row) & 15u);
+    const std::byte* const p = row + std::int64_t{first} * size - shift;
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const int at = first + c * step, left = n - at < 2 * kChunk ? n - at : 2 * kChunk;
+      [[maybe_unused]] const int low = at == 0 ? shift : 0, high = left > 0 ? left * size + shift : 0;
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        const auto* const from = p + c * step * size + 16 * i;
+        const bool needed = left > 0 && (i < kPieces - 1 || kType != Type::f32 || size == 4);
+        pieces[c][i] = make_uint4(0u, 0u, 0u, 0u);
+        if (!needed) continue;
+        if constexpr (kWhole) {
+          pieces[c][i] = *reinterpret_cast<const uint4*>(from);
+        } else {
+          pieces[c][i] = load_piece(from, low - 16 * i, high - 16 * i);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Chunk<kType> chunk(Type type, int c) const {
+    Chunk<kType> chunk;
+    if constexpr (kWhole && kType != Type::f32) {
+      chunk.raw = pieces[c][0];
+    } else if constexpr (kWhole) {
+      values_of_halves(type, pieces[c][0], pieces[c][1], chunk.v);
+    } else {
+      float v[kChunk];
+      values_of_pieces(kType == Type::f32 ? type : kType, pieces[c][0], pieces[c][1], pieces[c][kPieces - 1], shift, v);
+      chunk.set(v);
+    }
+    return chunk;
+  }
+};
+
 template <Type kType, bool kWhole, int C>
 __device__ __forceinline__ void load_chunks(Type type, const std::byte* row, int n, int first, int step,
                                             Chunk<kType> (&v)[C]) {
-  const int size = bytes_each<kType>(type);
-  const std::byte* const p = row + std::int64_t{first} * size;
-  [[maybe_unused]] const bool aligned = kWhole || aligned16(row);
+  RowChunks<kType, kWhole, C> row_chunks;
+  row_chunks.load(type, row, n, first, step);
 #pragma unroll
-  for (int c = 0; c < C; ++c) {
-    const int at = first + c * step;
-    if constexpr (kWhole) {
-      v[c] = at < n ? load_whole<kType>(type, p + c * step * size) : Chunk<kType>{};
-    } else {
-      v[c] = aligned && at + kChunk <= n ? load_whole<kType>(type, p + c * step * size)
-                                         : load_part<kType>(type, row, n, at);
-    }
-  }
+  for (int c = 0; c < C; ++c) v[c] = row_chunks.chunk(type, c);
 }
 
 // Eight values rounded to the type and stored at `to`, which is aligned to 16 bytes.

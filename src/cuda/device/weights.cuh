@@ -34,13 +34,7 @@ struct PackedVec {
   }
 
   __device__ __forceinline__ void values(const Vec& v, float (&e)[kChunk]) const {
-    if (v.type == Type::f32) {
-      e[0] = __uint_as_float(low.x), e[1] = __uint_as_float(low.y), e[2] = __uint_as_float(low.z);
-      e[3] = __uint_as_float(low.w), e[4] = __uint_as_float(high.x), e[5] = __uint_as_float(high.y);
-      e[6] = __uint_as_float(high.z), e[7] = __uint_as_float(high.w);
-    } else {
-      widen8(v.type, low, e);
-    }
+    values_of_halves(v.type, low, high, e);
   }
 
   // weight + offset; ones where there is no weight. `offset` as effective_offset gives it.

@@ -17,20 +17,21 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
-  using Tiles = StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole>;
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
+  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole>;
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
   using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes;
-  using Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages, Tiles::kStep;
+  using Tiles::kStep;
+  using Tiles::lanes, Tiles::kKernel, Tiles::kRows, Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages;
   using Tiles::tiles, Tiles::row, Tiles::place, Tiles::fetch, Tiles::chunk, Tiles::read_statistics, Tiles::dx;
   using typename Tiles::Statistics;
 
-  static constexpr int kTeams = strips_teams(kTeam);
+  static constexpr int kTeams = kKernel.teams();
   static constexpr int kSums = kLayer ? 2 : 1;
   static constexpr int K = kRows * kSums;  // sums of a tile
   static constexpr int kWidth = padded(C);
-  static constexpr bool kSharedWeight = strips_shared_weight(C, kType == Type::f32, kTeam);
+  static constexpr bool kSharedWeight = kKernel.shared_weight();
 
  public:
   __device__ __forceinline__ Strips(const StripsArgs& args, std::byte* memory)
@@ -38,8 +39,8 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
         barriers(reinterpret_cast<Barrier*>(memory) + slot_of_sums() * kSumPlaces),
         sums(reinterpret_cast<float*>(reinterpret_cast<Barrier*>(memory) + kTeams * kSumPlaces) +
              slot_of_sums() * kSumPlaces * kTileSums),
-        scratch(reinterpret_cast<float*>(memory + Tiles::kSumsBytes)),
-        shared_weight(reinterpret_cast<float4*>(memory + Tiles::kSumsBytes + Tiles::kScratchBytes) - 2 * 32 * C) {}
+        scratch(reinterpret_cast<float*>(memory + kKernel.sums_bytes())),
+        shared_weight(reinterpret_cast<float4*>(memory + Tiles::kTiles) - 2 * 32 * C) {}
 
   __device__ __forceinline__ void run() {
     const int clusters = gridDim.x / kCluster;
@@ -49,9 +50,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     fetch(0);
     PackedVec<kWhole> packed[C];
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
-    }
+    for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
     __syncwarp();
     if constexpr (!kWarp) init_sums();
 #pragma unroll
@@ -73,8 +72,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
-    constexpr int kPartials = strips_partials(C, kType == Type::f32, kTeam);
-    FinalSums<kPartials> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
+    FinalSums<kKernel.partials()> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
     grid_wait(a.counter, gridDim.x);
     final_sums.run(scratch);
   }
@@ -114,7 +112,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     const int steps = tiles + kLag > 0 ? tiles + kLag : 1, rows = kRows * a.strips;
 #pragma unroll 1
     for (int at = 0; at < steps; ++at) {
-      __syncwarp();  // all lanes have read the statistics that the next ones are written over
+      __syncwarp();  // all lanes have read what the next copies are written over
       fetch(at + 1);
       if (at < tiles) {
         copies_wait_but_last();
@@ -154,13 +152,16 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     float part[K * kWidth] = {};
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
+      const int r = row + b * a.strips;
+      if (r >= a.m) break;
+      const int shift = this->shift_of(p.dy, r), s_shift = this->shift_of(p.s, r);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        if (row + b * a.strips >= a.m || !has(c)) continue;
+        if (!has(c)) continue;
         float g[kChunk], d[kChunk], t[kChunk], weight[kChunk];
         weight_of(c, weight);
-        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
-                                t);
+        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type, shift), chunk(tile, 1, b, c, p.s.type, s_shift),
+                                of_rows.mean[b], g, d, t);
         if constexpr (kLayer && !kWhole) {  // what is not there is not centred either
 #pragma unroll
           for (int i = 0; i < kChunk; ++i) t[i] = first + c * kStep + i < own ? t[i] : 0.0f;
@@ -180,7 +181,7 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
       }
     }
     if constexpr (kWarp) {
-      lane_trees<K * kWidth>(part, lane, C == 1 ? 1 << a.log_lanes : 32);
+      lane_trees<K * kWidth>(part, lane, lanes);
 #pragma unroll
       for (int mask = 1; mask < kWidth; mask *= 2) part[0] = Scalar::add(part[0], from_lane_xor(part[0], mask));
       sum = part[0];
@@ -238,7 +239,6 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
     const std::byte* const tile = this->tile_at(where);
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
-      const int lanes = kWarp && C == 1 ? 1 << a.log_lanes : 32;
       RowSlopes of{with.mean[b], with.rstd[b], 0.0f, 0.0f};
       of.minus_slope = __shfl_sync(kAllLanes, slope, b * kSums * kOfSum, lanes);
       if constexpr (kLayer) of.shift = -__shfl_sync(kAllLanes, slope, (b * kSums + 1) * kOfSum, lanes);
@@ -249,16 +249,18 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
   }
 
   __device__ __forceinline__ void make_gradient(const std::byte* tile, int b, int r, const RowSlopes& of) {
+    const int shift = this->shift_of(p.dy, r), s_shift = this->shift_of(p.s, r);
     if (!a.in_order) dx = row_at<true>(p.dx.present ? p.dx : p.dresidual, r) + column_bytes(a.dx_type);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      if (!has(c)) continue;
-      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type), s_c = chunk(tile, 1, b, c, p.s.type);
+      if (kWhole && !has(c)) continue;
+      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type, shift);
+      const Chunk<kType> s_c = chunk(tile, 1, b, c, p.s.type, s_shift);
       float v[kChunk], weight[kChunk];
       weight_of(c, weight);
       if constexpr (kAdd) {
         float d[kChunk];
-        chunk(tile, 2, b, c, p.ds.type).values(d);
+        chunk(tile, 2, b, c, p.ds.type, this->shift_of(p.ds, r)).values(d);
         gradient_values<kType, kLayer>(
             dy_c, s_c, weight, of, [&](int i) { return d[i]; }, v);
       } else {
@@ -288,23 +290,24 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
 
   __device__ __forceinline__ void publish(float (&v)[C][kChunk], float* to) {
     if constexpr (kWarp) {
-      const int pitch = C == 1 ? kChunk << a.log_lanes : C * kStep;
-      __syncthreads();
+      const int pitch = lanes * kChunk;
+      float* const to_warp = scratch + warp * pitch;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        float* const to_warp = scratch + warp * pitch + c * kStep;
-        if (C > 1 || a.log_lanes == 5) {
+        __syncthreads();
+        if (lanes == 32) {
           tree_over_lanes<kChunk, 32>(v[c], to_warp);
-        } else if (a.log_lanes == 4) {
+        } else if (lanes == 16) {
           tree_over_lanes<kChunk, 16>(v[c], to_warp);
         } else {
           tree_over_lanes<kChunk, 8>(v[c], to_warp);
         }
-      }
-      __syncthreads();
-      for (int i = thread; i < a.n; i += blockDim.x) {
-        const auto of_warp = [&](int j) { return scratch[j * pitch + i]; };
-        __stcg(to + i, a.teams == 16 ? tree<16>(of_warp) : tree<8>(of_warp));
+        __syncthreads();
+        const int i = thread;
+        if (i < pitch && c * kStep + i < a.n) {
+          const auto of_warp = [&](int j) { return scratch[j * pitch + i]; };
+          __stcg(to + c * kStep + i, a.teams == 16 ? tree<16>(of_warp) : tree<8>(of_warp));
+        }
       }
     } else {
       if constexpr (kTeam == Team::kHalf) {
@@ -340,12 +343,12 @@ class Strips : StripsTiles<kType, C, kRows, kLayer, kAdd, kTeam, kWhole> {
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-__global__ void __launch_bounds__(strips_threads(C, kType == Type::f32, kTeam), 1)
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   begin_kernel(args.call.weight, args.n, args.early);
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kRows, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
+  Strips<kType, C, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

@@ -112,16 +112,22 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
   // Threads without a row go along with the barriers: `first` tells how far the thread block goes.
   std::int64_t first = std::int64_t{blockIdx.x} * shape.rows_per_cta;
 
-  Chunk<kType> x[C], residual[kAdd ? C : 1];
+  RowChunks<kType, kWhole, C> x;
+  RowChunks<kType, kWhole, kAdd ? C : 1> residual;
   const auto load = [&](std::int64_t begin) {
     const std::int64_t r = begin + at.row;
     if (r >= p.m) return;
-    load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.kStep, x);
-    if constexpr (kAdd) {
-      load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.kStep, residual);
-    }
+    x.load(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.kStep);
+    if constexpr (kAdd) residual.load(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.kStep);
   };
   load(first);
+  const auto store = [&](const Rows& t, std::byte* row, int column, const float(&v)[kChunk]) {
+    if constexpr (kWhole) {
+      if (column < n) store_whole<kType>(t.type, row + std::int64_t{column} * bytes_each<kType>(t.type), v);
+    } else {
+      store_run(t.type, row + std::int64_t{column} * bytes_each<kType>(t.type), n - column, at.lane, at.lanes, v);
+    }
+  };
 
   // All loads of a vector are on their way before any of them is waited for.
   PackedVec<kWhole> packed_w[C], packed_b[kLayer && kOnce ? C : 1];
@@ -155,13 +161,11 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     Chunk<kType> s[C];
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      s[c] = x[c];
+      s[c] = x.chunk(p.x.type, c);
       if constexpr (kAdd) {
         float v[kChunk];
-        add_residual<kType>(p.s_type, s[c], residual[c], v);
-        if (p.s.present && active) {
-          store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, r), n, at.first + c * at.kStep, v);
-        }
+        add_residual<kType>(p.s_type, s[c], residual.chunk(p.residual.type, c), v);
+        if (p.s.present && active) store(p.s, row_at<kWhole>(p.s, r), at.first + c * at.kStep, v);
       }
     }
     if constexpr (!kOnce) load(first + step);
@@ -195,7 +199,7 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
       } else {
         finish_output(w[own], v);
       }
-      store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
+      store(p.y, y, column, v);
     }
   } while (!kOnce && first < p.m);
 }

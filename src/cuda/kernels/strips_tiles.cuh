@@ -27,48 +27,25 @@ struct StripsArgs {
   spec::BackwardCall call;
 };
 
-// ---- Rows that start anywhere, or end within a chunk: element by element, out of the way of the usual code.
-
-// `count` elements to a thread's place of a chunk, and zeros after them; what comes `plane` bytes on are FP32's second
-// halves.
-__device__ __noinline__ inline void copy_part(std::byte* to, int plane, const std::byte* from, int count, Type type) {
-  if (type == Type::f32) {
-    for (int i = 0; i < kChunk; ++i) {
-      const float v = i < count ? reinterpret_cast<const float*>(from)[i] : 0.0f;
-      reinterpret_cast<float*>(to + (i < 4 ? 0 : plane))[i & 3] = v;
-    }
-  } else {
-    for (int i = 0; i < kChunk; ++i) {
-      reinterpret_cast<unsigned short*>(to)[i] = i < count ? reinterpret_cast<const unsigned short*>(from)[i] : 0;
-    }
-  }
+// The kernel for matrices kept as kType.
+constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole) {
+  return {chunks, type == Type::f32, add, team, whole};
 }
 
-__device__ __noinline__ inline void store_part(std::byte* to, int count, Type type, float4 low, float4 high) {
-  const float v[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if (i < count) store1(type, to, i, v[i]);
-  }
-}
-
-template <Type kType, int C, int kRows, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
 struct StripsTiles {
+  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam, kWhole);
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
-  static constexpr int kCluster = kTeam == Team::kCluster ? 2 : 1;
-  static constexpr int kLag = strips_lag(C, kSingle, kAdd, kTeam);
-  static constexpr int kStages = strips_stages(C, kSingle, kAdd, kTeam);
+  static constexpr int kRows = kKernel.rows(), kCluster = kKernel.cluster();
+  static constexpr int kLag = kKernel.lag(), kStages = kKernel.stages();
   static constexpr int kStep = 32 * kChunk;  // columns from a chunk of a thread to its next
 
-  // Shared memory: sums, scratch, tiles, statistics.
-  static constexpr int kSumsBytes = static_cast<int>(strips_sums_bytes(kTeam));
-  static constexpr int kScratchBytes = static_cast<int>(strips_scratch_bytes(C, kSingle, kTeam));
-  static constexpr int kStatisticsBytes = static_cast<int>(strips_statistics_bytes(C, kSingle, kTeam));
-  static constexpr int kTileBytes = static_cast<int>(strips_tile_bytes(C, kRows, kSingle, kAdd, kTeam));
-  static constexpr int kPlane = strips_threads(C, kSingle, kTeam) * 16;  // 16 bytes for each thread
-  static constexpr int kHalves = kSingle ? 2 : 1;                        // planes of a chunk
-  static constexpr int kMatrix = kRows * C * kHalves * kPlane;
+  static constexpr int kTiles = kKernel.sums_bytes() + kKernel.scratch_bytes();  // in shared memory
+  static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
+  static constexpr int kTileBytes = kKernel.tile_bytes(), kMatrix = kKernel.matrix_bytes();
+  static constexpr int kPlane = kKernel.plane_bytes(), kOfChunk = kKernel.chunk_bytes();
+  static constexpr int kExtra = kPlane + kKernel.threads() * 16;  // of a chunk: what runs of lanes have beyond theirs
 
   __device__ __forceinline__ StripsTiles(const StripsArgs& args, std::byte* memory)
       : a(args),
@@ -76,11 +53,13 @@ struct StripsTiles {
         thread(thread_index()),
         lane(thread & 31),
         warp(thread >> 5),
-        tiles_at(memory + kSumsBytes + kScratchBytes + thread * 16),
-        statistics(reinterpret_cast<float*>(memory + kSumsBytes + kScratchBytes + kStages * kTileBytes) + warp * 32) {
+        lanes(kWarp && C == 1 ? 1 << a.log_lanes : 32),
+        in_run(lane & (lanes - 1)),
+        tiles_at(memory + kTiles + thread * 16),
+        statistics(reinterpret_cast<float*>(memory + kTiles + kStages * kTileBytes) + warp * 32) {
     if constexpr (kWarp) {
       slot = thread >> a.log_lanes;
-      first = (lane & ((1 << a.log_lanes) - 1)) * kChunk;
+      first = in_run * kChunk;
       own = a.n;
     } else {
       slot = kTeam == Team::kHalf && warp >= a.team_warps ? 1 : 0;
@@ -103,6 +82,17 @@ struct StripsTiles {
     return t.data + r * t.stride;
   }
 
+  // Lanes of a run, which have neighbouring chunks, copy together: lane l sixteen bytes at l times sixteen. A type of
+  // 16 bits has as many lanes as pieces of sixteen bytes; FP32 has twice as many pieces, half of them for a second
+  // turn.
+  __device__ __forceinline__ static bool two_turns(Type type) { return kSingle && type == Type::f32; }
+  __device__ __forceinline__ int column_to_copy(Type type) const {
+    return first - (two_turns(type) ? in_run * (kChunk / 2) : 0);
+  }
+  __device__ __forceinline__ std::int64_t bytes_to_copy(Type type) const {
+    return std::int64_t{begin + column_to_copy(type)} * bytes_each<kType>(type);
+  }
+
   // The strips of a group: this thread's.
   __device__ __forceinline__ void start_tiles(int group) {
     const int base = group * a.teams * (32 >> a.log_lanes) + slot;
@@ -110,16 +100,16 @@ struct StripsTiles {
     const int leader = kWarp ? base - (lane >> a.log_lanes) : base;
     tiles = leader < a.m ? (a.m - leader - 1) / (a.strips * kRows) + 1 : 0;
     row = base;
-    dy = of_row(a.dy, base) + column_bytes(p.dy.type);
-    s = of_row(a.s, base) + column_bytes(p.s.type);
-    if constexpr (kAdd) ds = of_row(a.ds, base) + column_bytes(p.ds.type);
+    dy = of_row(a.dy, base) + bytes_to_copy(p.dy.type);
+    s = of_row(a.s, base) + bytes_to_copy(p.s.type);
+    if constexpr (kAdd) ds = of_row(a.ds, base) + bytes_to_copy(p.ds.type);
     dx = of_row(a.dx, base) + column_bytes(a.dx_type);
   }
 
   __device__ __forceinline__ const std::byte* tile_at(int where) const { return tiles_at + where * kTileBytes; }
   __device__ __forceinline__ int next_place() const { return place + 1 == kStages ? 0 : place + 1; }
 
-  // Copies what this thread has of tile k, the next one (or the first, to the place that is at hand).
+  // Copies this thread's share of tile k, the next one (or the first, to the place that is at hand).
   __device__ __forceinline__ void fetch(int k) {
     if (k < tiles) {
       const int there = k == 0 ? place : next_place();
@@ -145,7 +135,7 @@ struct StripsTiles {
         s += a.s.step;
         if constexpr (kAdd) ds += a.ds.step;
         r += a.strips;
-        to += C * kHalves * kPlane;
+        to += C * kOfChunk;
       }
     }
     copies_commit();
@@ -153,54 +143,87 @@ struct StripsTiles {
 
   // Where row r is, if rows are not at equal distances.
   __device__ __forceinline__ void look_up(int r) {
-    dy = row_at<true>(p.dy, r) + column_bytes(p.dy.type);
-    s = row_at<true>(p.s, r) + column_bytes(p.s.type);
-    if constexpr (kAdd) ds = row_at<true>(p.ds, r) + column_bytes(p.ds.type);
+    dy = row_at<true>(p.dy, r) + bytes_to_copy(p.dy.type);
+    s = row_at<true>(p.s, r) + bytes_to_copy(p.s.type);
+    if constexpr (kAdd) ds = row_at<true>(p.ds, r) + bytes_to_copy(p.ds.type);
   }
 
+  // `from`: bytes_to_copy into a row that goes to `to` in shared memory.
   __device__ __forceinline__ void copy_row(int to, const std::byte* from, Type type) const {
-    const unsigned int shared = shared_address(tiles_at) + to;
+    const int size = bytes_each<kType>(type), column = column_to_copy(type);
+    if (two_turns(type)) {  // a chunk's first half is in one plane, its second in the other
+      const int place_of = to + ((in_run >> 1) - in_run) * 16 + (in_run & 1) * kPlane;
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      if (!has(c)) continue;
-      const int size = bytes_each<kType>(type), left = own - first - c * kStep;
-      if (!kWhole && (left < kChunk || !aligned16(from + c * kStep * size))) {
-        copy_part(tiles_at + to + c * kHalves * kPlane, kPlane, from + c * kStep * size, left, type);
-      } else if (size == 2) {
-        copy_async(shared + c * kHalves * kPlane, from + c * kStep * 2);
-      } else {
-        copy_async(shared + c * kHalves * kPlane, from + c * kStep * 4);
-        copy_async(shared + c * kHalves * kPlane + kPlane, from + c * kStep * 4 + 16);
+      for (int c = 0; c < C; ++c) {
+        const std::byte* const at = from + c * kStep * 4;
+        copy_piece(place_of + c * kOfChunk, at, column + c * kStep, 4);
+        copy_piece(place_of + c * kOfChunk + lanes * 8, at + lanes * 16, column + c * kStep + lanes * 4, 4);
+        copy_extra(to + c * kOfChunk, at + lanes * 16 + 16, column + c * kStep + lanes * 4 + 4, 4);
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        copy_piece(to + c * kOfChunk, from + c * kStep * 2, column + c * kStep, 2);
+        copy_extra(to + c * kOfChunk, from + c * kStep * 2 + 16, column + c * kStep + kChunk, 2);
       }
     }
   }
 
-  // Stores chunk c of a row.
-  __device__ __forceinline__ void store(Type type, std::byte* to, int c, const float (&v)[kChunk]) const {
-    const int left = own - first - c * kStep;
-    if (!kWhole && (left < kChunk || !aligned16(to))) {
-      store_part(to, left, type, make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]));
+  // Sixteen bytes of a row, from `column` of the thread block's own on. Where rows start anywhere: the piece in which
+  // they start (device/pieces.cuh), as far as it is the row's, and zeros.
+  __device__ __forceinline__ void copy_piece(int to, const std::byte* from, int column, int size) const {
+    if constexpr (kWhole) {
+      if (column < own) copy_async(shared_address(tiles_at) + to, from);
     } else {
-      store_whole<kType>(type, to, v);
+      const int shift = static_cast<int>(reinterpret_cast<unsigned long long>(from) & 15u);
+      const int left = a.n - begin - column < 16 ? a.n - begin - column : 16;
+      const int low = begin + column == 0 ? shift : 0, high = left * size + shift;
+      if (low == 0 && high >= 16) {
+        copy_async(shared_address(tiles_at) + to, from - shift);
+      } else {
+        *reinterpret_cast<uint4*>(tiles_at + to) =
+            high > 0 ? load_part_of_piece(from - shift, low, high) : make_uint4(0u, 0u, 0u, 0u);
+      }
     }
+  }
+  // A run's last lane copies the piece in which the run ends.
+  __device__ __forceinline__ void copy_extra(int to, const std::byte* from, int column, int size) const {
+    if constexpr (!kWhole) {
+      if (in_run == lanes - 1) copy_piece(to + extra_of_run(), from, column, size);
+    }
+  }
+  __device__ __forceinline__ int extra_of_run() const { return kExtra + ((kWarp ? slot : warp) - thread) * 16; }
+
+  // How far into a piece row r starts.
+  __device__ __forceinline__ static int shift_of(const Rows& t, int r) {
+    return kWhole ? 0 : static_cast<int>(reinterpret_cast<unsigned long long>(row_at<true>(t, r)) & 15u);
   }
 
   // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds).
-  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type) const {
-    const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kHalves * kPlane;
+  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type,
+                                                int shift) const {
+    const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kOfChunk;
     const uint4 low = *reinterpret_cast<const uint4*>(from);
     Chunk<kType> v;
     if constexpr (!kSingle) {
       v.raw = low;
-    } else if (type == Type::f32) {
-      const uint4 high = *reinterpret_cast<const uint4*>(from + kPlane);
-      v.v[0] = __uint_as_float(low.x), v.v[1] = __uint_as_float(low.y), v.v[2] = __uint_as_float(low.z);
-      v.v[3] = __uint_as_float(low.w), v.v[4] = __uint_as_float(high.x), v.v[5] = __uint_as_float(high.y);
-      v.v[6] = __uint_as_float(high.z), v.v[7] = __uint_as_float(high.w);
+    } else if constexpr (kWhole) {
+      values_of_halves(type, low, two_turns(type) ? *reinterpret_cast<const uint4*>(from + kPlane) : low, v.v);
     } else {
-      widen8(type, low, v.v);
+      const uint4 last = *reinterpret_cast<const uint4*>(from + (in_run == lanes - 1 ? extra_of_run() : 16));
+      const uint4 second = two_turns(type) ? *reinterpret_cast<const uint4*>(from + kPlane) : last;
+      values_of_pieces(type, low, second, last, shift, v.v);
     }
     return v;
+  }
+
+  // Stores chunk c of a row. Where rows start anywhere, all lanes of a run call.
+  __device__ __forceinline__ void store(Type type, std::byte* to, int c, const float (&v)[kChunk]) const {
+    if constexpr (kWhole) {
+      store_whole<kType>(type, to, v);
+    } else {
+      store_run(type, to, own - first - c * kStep, lane, lanes, v);
+    }
   }
 
   // The statistics of a tile's rows, of this thread's strip.
@@ -217,7 +240,8 @@ struct StripsTiles {
   const StripsArgs& a;
   const spec::BackwardCall& p;
   const int thread, lane, warp;
-  std::byte* const tiles_at;    // this thread's
+  const int lanes, in_run;      // a run of lanes that have neighbouring chunks, and this lane's place there
+  std::byte* const tiles_at;    // this thread's first sixteen bytes
   float* const statistics;      // this warp's: of each stage 16 values of rstd, 16 of mean
   int slot;                     // this thread's strip, of the thread block's
   int member = 0;               // this warp, of its team's

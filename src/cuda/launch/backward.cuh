@@ -81,12 +81,9 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                    .residence = args.partials != nullptr ? Residence::kSure : Residence::kAny},
                   where, args);
   };
-  constexpr bool kSingle = kType == Type::f32;
   const auto kernel = [&]<int C, Team kTeam>() {
-    return call.ds.present ? with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, true, kTeam), kLayer, true,
-                                                          kTeam, kWhole>)
-                           : with(&backward_strips_kernel<kType, C, strips_rows(C, kSingle, false, kTeam), kLayer,
-                                                          false, kTeam, kWhole>);
+    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole>)
+                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole>);
   };
   switch (strips.team) {
     case Team::kCluster:

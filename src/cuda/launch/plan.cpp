@@ -64,7 +64,8 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
   const bool rare = !call.layer_norm && call.dbias.present;
   if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m, call.n))) {
-    plan.strips = plan_strips(call.m, call.n, call.ds.present, kernel_type(call) == Type::f32, device);
+    plan.strips =
+        plan_strips(call.m, call.n, call.ds.present, kernel_type(call) == Type::f32, whole_chunks(call), device);
   }
   if (plan.strips.fits) {
     if (columns) {

@@ -17,8 +17,8 @@ struct BackwardPlan {
 RowPlan plan_of(const spec::ForwardCall& call, const Device& device);
 BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device);
 
-// The type that a call's kernel is compiled for: that of all matrices; FP32, which stands for all types, where they differ
-// or are not whole chunks.
+// The type that a call's kernel is compiled for: that of all matrices; FP32, which stands for all types, where they
+// differ or are not whole chunks.
 spec::Type kernel_type(const spec::ForwardCall& call);
 spec::Type kernel_type(const spec::BackwardCall& call);
 
