@@ -8,11 +8,15 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_forward_wide(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kType == Type::f32, device));
-  const std::size_t bytes = wide_shared_bytes(2) + static_cast<unsigned>(cached) * kWideThreads * sizeof(Chunk<kType>);
-  return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes},
+  constexpr bool kSingle = kType == Type::f32;
+  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kSingle, device));
+  return launch({.kernel = reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer, kWhole>),
+                 .blocks = call.m,
+                 .threads = kWideThreads,
+                 .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
+                 .residence = Residence::kWanted},
                 where, call, cached);
 }
 
@@ -45,11 +49,14 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
   const RowPlan plan = plan_of(call, device);
-  if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
+  const auto with = [&]<bool kWhole>() {
+    return plan.wide ? launch_forward_wide<kType, kLayer, kWhole>(call, where, device)
+                     : launch_forward_rows<kType, kLayer, kAdd, kWhole>(call, where, plan);
+  };
   if constexpr (kType == Type::f32) {
-    if (!whole_chunks(call)) return launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);
+    if (!whole_chunks(call)) return with.template operator()<false>();
   }
-  return launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan);
+  return with.template operator()<true>();
 }
 
 template <Type kType>
