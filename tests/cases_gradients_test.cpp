@@ -6,7 +6,7 @@
 namespace truenorm::test {
 namespace {
 
-constexpr std::int64_t kM = 70, kN = 6148;  // two rows in some strips
+constexpr std::int64_t kM = 70, kN = 4100;  // two rows in some strips
 
 class Cases_Gradients : public testing::Test {
  protected:

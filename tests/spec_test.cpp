@@ -281,7 +281,7 @@ TEST(Spec_Order, StripsArePowersOfTwo) {
     ASSERT_GE(p, 1) << n;
     ASSERT_EQ(p & (p - 1), 0) << n;
   }
-  EXPECT_EQ(spec::strips(std::int64_t{1} << 40), spec::strips(7000));
+  EXPECT_EQ(spec::strips(std::int64_t{1} << 40), spec::strips(5000));
 }
 
 // ---- Operands that stand for absent ones
@@ -322,7 +322,7 @@ static_assert(spec::layer_statistics(3.0f, 2.0f, 10.0f, 2.0f, 0.0f).rstd == 0.5f
 static_assert(spec::minus_slope_of(8.0f, 2.0f, 0.5f) == -1.0f);
 static_assert(spec::shift_of(8.0f, 2.0f) == 4.0f);
 static_assert(spec::strips(128) == 4096 && spec::strips(129) == 2048 && spec::strips(1024) == 2048);
-static_assert(spec::strips(1025) == 256 && spec::strips(2049) == 128 && spec::strips(6145) == 64);
+static_assert(spec::strips(1025) == 256 && spec::strips(2049) == 128 && spec::strips(4097) == 64);
 static_assert(spec::widen_f16(spec::narrow_f16(65504.0f)) == 65504.0f);
 static_assert(spec::widen_f16(spec::narrow_f16(0x1p-24f)) == 0x1p-24f);
 static_assert(spec::widen_bf16(spec::narrow_bf16(1.00390625f)) == 1.0f);

@@ -137,7 +137,7 @@ def total(a):
 
 
 def strips(n):
-    for limit, count in ((128, 4096), (1024, 2048), (2048, 256), (6144, 128)):
+    for limit, count in ((128, 4096), (1024, 2048), (2048, 256), (4096, 128)):
         if n <= limit:
             return count
     return 64
@@ -336,7 +336,7 @@ def all_cases():
                 {"dy": b, "s": b, "rstd": f, "weight": b, "dweight": f, "dbias": f}),
         case_of("strips_128", "backward", "layer_norm", 130, 2100,
                 {"dy": b, "s": b, "mean": f, "rstd": f, "weight": b, "dx": b, "dweight": f, "dbias": f}),
-        case_of("strips_64", "backward", "rms_norm", 129, 6150,
+        case_of("strips_64", "backward", "rms_norm", 129, 4100,
                 {"dy": b, "s": b, "rstd": f, "weight": b, "dweight": f, "dbias": f}),
     ]  # fmt: skip
     return cases

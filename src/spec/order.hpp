@@ -27,7 +27,7 @@ inline constexpr int kPairs = kBlock / 2;
 inline constexpr std::int64_t kBlocksOfStrips = 128;
 inline constexpr std::int64_t kNarrow = 1024;
 inline constexpr std::int64_t kMiddle = 2048;
-inline constexpr std::int64_t kWide = 6144;
+inline constexpr std::int64_t kWide = 4096;
 
 TN_FN std::int64_t strips(std::int64_t n) {
   if (n <= 128) return 32 * kBlocksOfStrips;

@@ -120,7 +120,7 @@ Size random_size(Rng& rng) {
   if (kind < 0.98) return {rng.between(8192, 9000), rng.between(1, 4)};   // strips of two rows
   if (kind < 0.985) return {rng.between(257, 262), rng.between(1025, 1100)};
   if (kind < 0.99) return {rng.between(129, 140), rng.between(2049, 2100)};
-  return {rng.between(65, 67), near(rng, 6150)};
+  return {rng.between(65, 67), near(rng, 4100)};
 }
 
 tn_forward_args random_forward(Rng& rng, Arena& arena, Size size, tn_dtype matrices) {

@@ -11,7 +11,21 @@
 
 namespace truenorm::cuda {
 
-// The kCount words that begin `bytes` bytes (a multiple of four, at most 16) into words of a lane.
+// Asked for by name: the compiler would rather find a word by its index in local memory.
+__device__ __forceinline__ unsigned int select(bool wanted, unsigned int a, unsigned int b) {
+  unsigned int v;
+  asm("{ .reg .pred p; setp.ne.u32 p, %3, 0; selp.b32 %0, %1, %2, p; }"
+      : "=r"(v)
+      : "r"(a), "r"(b), "r"(static_cast<unsigned int>(wanted)));
+  return v;
+}
+
+__device__ __forceinline__ uint4 select(bool wanted, const uint4& a, const uint4& b) {
+  return make_uint4(select(wanted, a.x, b.x), select(wanted, a.y, b.y), select(wanted, a.z, b.z),
+                    select(wanted, a.w, b.w));
+}
+
+// The kCount words that begin `bytes` bytes (at most 16; what is over a multiple of four does not count) into words.
 template <int kCount, int kMost>
 __device__ __forceinline__ void shift_words(unsigned int (&w)[kMost], int bytes) {
   static_assert(kMost >= kCount + 3);
@@ -19,7 +33,7 @@ __device__ __forceinline__ void shift_words(unsigned int (&w)[kMost], int bytes)
   for (int by = 4; by >= 1; by /= 2) {
     const bool wanted = (bytes & (4 * by)) != 0;
 #pragma unroll
-    for (int i = 0; i < kMost - by; ++i) w[i] = wanted ? w[i + by] : w[i];
+    for (int i = 0; i < kMost - by; ++i) w[i] = select(wanted, w[i + by], w[i]);
   }
 }
 

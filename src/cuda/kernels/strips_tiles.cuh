@@ -44,8 +44,8 @@ struct StripsTiles {
   static constexpr int kTiles = kKernel.sums_bytes() + kKernel.scratch_bytes();  // in shared memory
   static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
   static constexpr int kTileBytes = kKernel.tile_bytes(), kMatrix = kKernel.matrix_bytes();
-  static constexpr int kPlane = kKernel.plane_bytes(), kOfChunk = kKernel.chunk_bytes();
-  static constexpr int kExtra = kPlane + kKernel.threads() * 16;  // of a chunk: what runs of lanes have beyond theirs
+  static constexpr int kOfChunk = kKernel.chunk_bytes();
+  static constexpr int kExtra = kKernel.threads() * (kSingle ? 32 : 16);  // of a chunk: what runs have beyond theirs
 
   __device__ __forceinline__ StripsTiles(const StripsArgs& args, std::byte* memory)
       : a(args),
@@ -55,7 +55,7 @@ struct StripsTiles {
         warp(thread >> 5),
         lanes(kWarp && C == 1 ? 1 << a.log_lanes : 32),
         in_run(lane & (lanes - 1)),
-        tiles_at(memory + kTiles + thread * 16),
+        tiles_at(memory + kTiles + (kSingle ? 2 * thread - in_run : thread) * 16),
         statistics(reinterpret_cast<float*>(memory + kTiles + kStages * kTileBytes) + warp * 32) {
     if constexpr (kWarp) {
       slot = thread >> a.log_lanes;
@@ -151,22 +151,23 @@ struct StripsTiles {
   // `from`: bytes_to_copy into a row that goes to `to` in shared memory.
   __device__ __forceinline__ void copy_row(int to, const std::byte* from, Type type) const {
     const int size = bytes_each<kType>(type), column = column_to_copy(type);
-    if (two_turns(type)) {  // a chunk's first half is in one plane, its second in the other
-      const int place_of = to + ((in_run >> 1) - in_run) * 16 + (in_run & 1) * kPlane;
+    const int turns = two_turns(type) ? 2 : 1;
 #pragma unroll
-      for (int c = 0; c < C; ++c) {
-        const std::byte* const at = from + c * kStep * 4;
-        copy_piece(place_of + c * kOfChunk, at, column + c * kStep, 4);
-        copy_piece(place_of + c * kOfChunk + lanes * 8, at + lanes * 16, column + c * kStep + lanes * 4, 4);
-        copy_extra(to + c * kOfChunk, at + lanes * 16 + 16, column + c * kStep + lanes * 4 + 4, 4);
-      }
-    } else {
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
-        copy_piece(to + c * kOfChunk, from + c * kStep * 2, column + c * kStep, 2);
-        copy_extra(to + c * kOfChunk, from + c * kStep * 2 + 16, column + c * kStep + kChunk, 2);
+    for (int c = 0; c < C; ++c) {
+      const std::byte* const at = from + c * kStep * size;
+      copy_piece(to + c * kOfChunk, at, column + c * kStep, size);
+      if (turns == 2) copy_piece(to + c * kOfChunk + lanes * 16, at + lanes * 16, column + c * kStep + lanes * 4, size);
+      if constexpr (!kWhole) {  // a run's last lane copies the piece in which the run ends
+        const int past = turns == 2 ? lanes + 1 : 1;
+        if (in_run == lanes - 1) {
+          copy_piece(to + c * kOfChunk + extra_of_run(), at + past * 16, column + c * kStep + past * 16 / size, size);
+        }
       }
     }
+  }
+  // From this lane's sixteen bytes to those that its run has beyond its lanes'.
+  __device__ __forceinline__ int extra_of_run() const {
+    return kExtra + ((kWarp ? slot : warp) - (kSingle ? 2 * thread - in_run : thread)) * 16;
   }
 
   // Sixteen bytes of a row, from `column` of the thread block's own on. Where rows start anywhere: the piece in which
@@ -186,14 +187,6 @@ struct StripsTiles {
       }
     }
   }
-  // A run's last lane copies the piece in which the run ends.
-  __device__ __forceinline__ void copy_extra(int to, const std::byte* from, int column, int size) const {
-    if constexpr (!kWhole) {
-      if (in_run == lanes - 1) copy_piece(to + extra_of_run(), from, column, size);
-    }
-  }
-  __device__ __forceinline__ int extra_of_run() const { return kExtra + ((kWarp ? slot : warp) - thread) * 16; }
-
   // How far into a piece row r starts.
   __device__ __forceinline__ static int shift_of(const Rows& t, int r) {
     return kWhole ? 0 : static_cast<int>(reinterpret_cast<unsigned long long>(row_at<true>(t, r)) & 15u);
@@ -203,18 +196,26 @@ struct StripsTiles {
   __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type,
                                                 int shift) const {
     const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kOfChunk;
-    const uint4 low = *reinterpret_cast<const uint4*>(from);
+    const auto at = [&](int bytes) { return *reinterpret_cast<const uint4*>(from + bytes); };
     Chunk<kType> v;
     if constexpr (!kSingle) {
-      v.raw = low;
-    } else if constexpr (kWhole) {
-      values_of_halves(type, low, two_turns(type) ? *reinterpret_cast<const uint4*>(from + kPlane) : low, v.v);
+      v.raw = at(0);
+      return v;
     } else {
-      const uint4 last = *reinterpret_cast<const uint4*>(from + (in_run == lanes - 1 ? extra_of_run() : 16));
-      const uint4 second = two_turns(type) ? *reinterpret_cast<const uint4*>(from + kPlane) : last;
-      values_of_pieces(type, low, second, last, shift, v.v);
+      const bool two = two_turns(type);
+      // Of eight lanes that read together, four begin with the second half, so that they read from different banks.
+      const int base = two ? in_run * 16 : 0, other = two && (lane & 4) != 0 ? 16 : 0;
+      const uint4 one = at(base + other), rest = two ? at(base + 16 - other) : one;
+      const bool turned = other != 0;
+      const uint4 low = select(turned, rest, one), high = select(turned, one, rest);
+      if constexpr (kWhole) {
+        values_of_halves(type, low, high, v.v);
+      } else {
+        const uint4 last = at(in_run == lanes - 1 ? extra_of_run() : two ? base + 32 : 16);
+        values_of_pieces(type, low, two ? high : last, last, shift, v.v);
+      }
+      return v;
     }
-    return v;
   }
 
   // Stores chunk c of a row. Where rows start anywhere, all lanes of a run call.

@@ -95,9 +95,7 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
       return strips.chunks == 1   ? kernel.template operator()<1, Team::kCluster>()
              : strips.chunks == 2 ? kernel.template operator()<2, Team::kCluster>()
                                   : kernel.template operator()<3, Team::kCluster>();
-    case Team::kBlock:
-      return strips.chunks == 1 ? kernel.template operator()<1, Team::kBlock>()
-                                : kernel.template operator()<2, Team::kBlock>();
+    case Team::kBlock: return kernel.template operator()<1, Team::kBlock>();
     case Team::kHalf: return kernel.template operator()<1, Team::kHalf>();
     case Team::kWarp: break;
   }

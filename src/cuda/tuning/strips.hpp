@@ -87,12 +87,9 @@ struct StripsKernel {
     const int floats = warp() ? threads() * 8 : team == Team::kHalf ? 256 * 8 : 0;
     return kFloat * (std::max(floats, 2 * 8 * 36) + (shared_weight() ? 32 * chunks * 8 : 0));
   }
-  // A chunk of every thread: sixteen bytes for each, or two planes of them, the second 64 bytes further on, so that
-  // what is written to both at a time goes to different banks; where rows start anywhere, sixteen bytes more for a run
-  // of lanes.
-  constexpr int plane_bytes() const { return threads() * 16 + (single ? 64 : 0); }
+  // A chunk of every thread; where rows start anywhere, sixteen bytes more for each run of lanes.
   constexpr int extra_bytes() const { return whole ? 0 : threads() / (warp() ? 8 : 32) * 16; }
-  constexpr int chunk_bytes() const { return plane_bytes() + (single ? threads() * 16 + extra_bytes() : 0); }
+  constexpr int chunk_bytes() const { return threads() * (single ? 32 : 16) + extra_bytes(); }
   constexpr int matrix_bytes() const { return rows() * chunks * chunk_bytes(); }
   constexpr int tile_bytes() const { return matrices() * matrix_bytes(); }
   constexpr int statistics_bytes() const { return kFloat * threads(); }  // of a tile: 32 words for each warp
