@@ -56,6 +56,19 @@ __device__ __forceinline__ void store1(Type type, std::byte* row, std::int64_t i
   }
 }
 
+// Eight elements at p, which is aligned to 16 bytes; in global or shared memory.
+template <Type kType>
+__device__ __forceinline__ Chunk<kType> load_whole(Type type, const std::byte* p) {
+  const auto* const halves = reinterpret_cast<const uint4*>(p);
+  Chunk<kType> c;
+  if constexpr (kType != Type::f32) {
+    c.raw = halves[0];
+  } else {
+    values_of_halves(type, halves[0], type == Type::f32 ? halves[1] : halves[0], c.v);
+  }
+  return c;
+}
+
 // Out of line: few matrices have rows on two levels, and a kernel has many places that ask for a row.
 template <class Number>
 __device__ __noinline__ std::int64_t row_on_two_levels(Number row, Number inner, std::int64_t inner_stride,
