@@ -135,11 +135,6 @@ typedef struct tn_exec {
   void* stream;         /* CUDA: a cudaStream_t (NULL is the default stream). CPU: NULL */
   tn_threads* threads;  /* CPU: NULL runs on the calling thread alone */
   tn_isa isa;           /* CPU: TN_ISA_AUTO, or one to force */
-  /* CUDA: 1 lets this launch begin while the kernel before it in the stream is ending (programmatic dependent launch).
-   * Until that one has finished it only asks for the weight to come to the L2 cache, and reads and writes nothing. If
-   * that kernel lets others begin early it must itself have waited for those before it, as this library's do. Needs
-   * sm_90 or later, and is ignored elsewhere. CPU: 0. (Of 64 bits: without it, the struct is as it first was.) */
-  int64_t programmatic;
 } tn_exec;
 
 /* Scratch. `data` needs no initial value and keeps nothing between calls. `counters` (CUDA backward only) must be zero

@@ -25,13 +25,13 @@ CudaLaunch launch_rows(const spec::ForwardCall& call, const RowPlan& plan) {
 }
 
 CudaLaunch launch_wide(const spec::ForwardCall& call, const Device& device, std::int64_t& cached) {
-  const bool single = cuda::kernel_type(call) == Type::f32;
+  const bool single = cuda::matrices(call) == Type::f32;
   cached = cuda::wide_cached_tiles(call.n, single, device);
   CudaLaunch launch;
   launch.blocks = call.m;
-  launch.resident = true;
   launch.threads = cuda::kWideThreads;
-  launch.shared_bytes = cuda::wide_shared_bytes(2, cached, 1, single);
+  launch.shared_bytes =
+      cuda::wide_shared_bytes(2) + static_cast<std::size_t>(cached) * cuda::kTile * (single ? 4u : 2u);
   return launch;
 }
 
@@ -106,7 +106,7 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
   Places places;
   if (planned.direction == Direction::forward) {
     const spec::ForwardCall call = forward_call(planned, places);
-    choice.kept = static_cast<tn_dtype>(cuda::kernel_type(call));
+    choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
     choice.whole = cuda::whole_chunks(call);
     choice.forward = cuda::plan_of(call, device);
     const bool wide = choice.forward->wide;
@@ -115,7 +115,7 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
     return choice;
   }
   const spec::BackwardCall call = backward_call(planned, places);
-  choice.kept = static_cast<tn_dtype>(cuda::kernel_type(call));
+  choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
   choice.whole = cuda::whole_chunks(call);
   choice.backward = cuda::plan_of(call, device);
   const BackwardPlan& plan = *choice.backward;
@@ -123,7 +123,6 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
                   : plan.split.rows.wide ? CudaKernel::backward_split_wide
                                          : CudaKernel::backward_split;
   choice.launch = launch_backward(plan);
-  choice.cached_tiles = plan.split.cached;
   if (plan.scratch.data != 0) choice.workspace_bytes = plan.scratch.data + kAligned - 1;
   if (plan.scratch.counters != 0) choice.counter_bytes = plan.scratch.counters + kAligned - 1;
   return choice;

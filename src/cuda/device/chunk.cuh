@@ -5,9 +5,7 @@
 // launch.
 #pragma once
 
-#include <type_traits>
-
-#include "cuda/device/pieces.cuh"
+#include "cuda/device/convert.cuh"
 
 namespace truenorm::cuda {
 
@@ -59,89 +57,67 @@ __device__ __forceinline__ void store1(Type type, std::byte* row, std::int64_t i
 // Eight elements at p, which is aligned to 16 bytes; in global or shared memory.
 template <Type kType>
 __device__ __forceinline__ Chunk<kType> load_whole(Type type, const std::byte* p) {
-  const auto* const halves = reinterpret_cast<const uint4*>(p);
   Chunk<kType> c;
   if constexpr (kType != Type::f32) {
-    c.raw = halves[0];
+    c.raw = *reinterpret_cast<const uint4*>(p);
+  } else if (type == Type::f32) {
+    const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
+    c.v[0] = a.x, c.v[1] = a.y, c.v[2] = a.z, c.v[3] = a.w;
+    c.v[4] = b.x, c.v[5] = b.y, c.v[6] = b.z, c.v[7] = b.w;
   } else {
-    values_of_halves(type, halves[0], type == Type::f32 ? halves[1] : halves[0], c.v);
+    widen8(type, *reinterpret_cast<const uint4*>(p), c.v);
   }
   return c;
 }
 
+// Elements [first, first + kChunk) of a row, those at or past n being +0.
+template <Type kType>
+__device__ __forceinline__ Chunk<kType> load_part(Type type, const std::byte* row, int n, int first) {
+  float v[kChunk];
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] = first + i < n ? load1(type, row, first + i) : 0.0f;
+  Chunk<kType> c;
+  c.set(v);
+  return c;
+}
+
 // Out of line: few matrices have rows on two levels, and a kernel has many places that ask for a row.
-template <class Number>
-__device__ __noinline__ std::int64_t row_on_two_levels(Number row, Number inner, std::int64_t inner_stride,
-                                                       std::int64_t outer_stride) {
-  const Number outer = row / inner;
+__device__ __noinline__ inline std::int64_t row_on_two_levels(unsigned int row, unsigned int inner,
+                                                              std::int64_t inner_stride, std::int64_t outer_stride) {
+  const unsigned int outer = row / inner;
   return outer * outer_stride + (row - outer * inner) * inner_stride;
 }
 
 // Row r of a matrix. In a kernel with kWhole there are fewer than 2^31 rows.
 template <bool kWhole>
 __device__ __forceinline__ std::byte* row_at(const Rows& t, std::int64_t r) {
-  using Number = std::conditional_t<kWhole, unsigned int, std::int64_t>;
-  const auto row = static_cast<Number>(r);
-  if (r < t.inner) return t.data + row * t.inner_stride;
-  return t.data + row_on_two_levels(row, static_cast<Number>(t.inner), t.inner_stride, t.outer_stride);
+  if constexpr (!kWhole) return spec::row_of(t, r);
+  const auto row = static_cast<unsigned int>(r);
+  if (row < t.inner) return t.data + row * t.inner_stride;
+  return t.data + row_on_two_levels(row, static_cast<unsigned int>(t.inner), t.inner_stride, t.outer_stride);
 }
 
 // In a kernel with kWhole every row starts at a multiple of 16 bytes and has whole chunks only, so that a chunk is all
 // there (first < n) or not at all.
 
-// A thread's chunks of a row, chunk c from column first + c * step, as their loads left them: all are on their way
-// before any of them is needed. Elements at or past n are +0.
-template <Type kType, bool kWhole, int C>
-struct RowChunks {
-  static constexpr int kPieces = (kType == Type::f32 ? 2 : 1) + (kWhole ? 0 : 1);
-  uint4 pieces[C][kPieces] = {};
-  int shift = 0;  // bytes into the first piece at which the chunk starts
-
-  __device__ __forceinline__ void load(Type type, const std::byte* row, int n, int first, int step) {
-    const int size = bytes_each<kType>(type);
-    shift = kWhole ? 0 : static_cast<int>(reinterpret_cast<unsigned long long>(row) & 15u);
-    const std::byte* const p = row + std::int64_t{first} * size - shift;
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const int at = first + c * step, left = n - at < 2 * kChunk ? n - at : 2 * kChunk;
-      [[maybe_unused]] const int low = at == 0 ? shift : 0, high = left > 0 ? left * size + shift : 0;
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        const auto* const from = p + c * step * size + 16 * i;
-        const bool needed = left > 0 && (i < kPieces - 1 || kType != Type::f32 || size == 4);
-        pieces[c][i] = make_uint4(0u, 0u, 0u, 0u);
-        if (!needed) continue;
-        if constexpr (kWhole) {
-          pieces[c][i] = *reinterpret_cast<const uint4*>(from);
-        } else {
-          pieces[c][i] = load_piece(from, low - 16 * i, high - 16 * i);
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ Chunk<kType> chunk(Type type, int c) const {
-    Chunk<kType> chunk;
-    if constexpr (kWhole && kType != Type::f32) {
-      chunk.raw = pieces[c][0];
-    } else if constexpr (kWhole) {
-      values_of_halves(type, pieces[c][0], pieces[c][1], chunk.v);
-    } else {
-      float v[kChunk];
-      values_of_pieces(kType == Type::f32 ? type : kType, pieces[c][0], pieces[c][1], pieces[c][kPieces - 1], shift, v);
-      chunk.set(v);
-    }
-    return chunk;
-  }
-};
-
+// A thread's chunks of a row, chunk c from column first + c * step; elements at or past n are +0. All loads are on
+// their way before any of them is needed.
 template <Type kType, bool kWhole, int C>
 __device__ __forceinline__ void load_chunks(Type type, const std::byte* row, int n, int first, int step,
                                             Chunk<kType> (&v)[C]) {
-  RowChunks<kType, kWhole, C> row_chunks;
-  row_chunks.load(type, row, n, first, step);
+  const int size = bytes_each<kType>(type);
+  const std::byte* const p = row + std::int64_t{first} * size;
+  [[maybe_unused]] const bool aligned = kWhole || aligned16(row);
 #pragma unroll
-  for (int c = 0; c < C; ++c) v[c] = row_chunks.chunk(type, c);
+  for (int c = 0; c < C; ++c) {
+    const int at = first + c * step;
+    if constexpr (kWhole) {
+      v[c] = at < n ? load_whole<kType>(type, p + c * step * size) : Chunk<kType>{};
+    } else {
+      v[c] = aligned && at + kChunk <= n ? load_whole<kType>(type, p + c * step * size)
+                                         : load_part<kType>(type, row, n, at);
+    }
+  }
 }
 
 // Eight values rounded to the type and stored at `to`, which is aligned to 16 bytes.

@@ -62,6 +62,10 @@ __device__ __forceinline__ void values_of_halves(Type type, const uint4& low, co
   v[6] = __uint_as_float(high.z), v[7] = __uint_as_float(high.w);
 }
 
+__device__ __forceinline__ uint4 select(bool wanted, const uint4& a, const uint4& b) {
+  return make_uint4(wanted ? a.x : b.x, wanted ? a.y : b.y, wanted ? a.z : b.z, wanted ? a.w : b.w);
+}
+
 // v rounded to a storage type, as FP32 again.
 __device__ __forceinline__ void round8(Type type, float (&v)[kChunk]) {
   if (type != Type::f32) widen8(type, narrow8(type, v), v);

@@ -8,7 +8,6 @@ namespace truenorm::cuda {
 // Everything that this thread block wrote before is seen by all thread blocks after grid_wait. One thread of each
 // thread block counts it in; the counter wraps to zero when the last has also counted itself out.
 __device__ __forceinline__ void grid_arrive(unsigned int* counter, unsigned int blocks) {
-  __syncwarp();
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();

@@ -3,13 +3,12 @@
 //
 // A team of warps has a strip, and a tile of kRows of its rows at a time. Narrow rows: a team is a warp, or part of
 // one, and needs nobody else's sums. Wide rows: a thread block is one team or two; or a cluster of two thread blocks is
-// a team, half a row each. Each thread copies the chunks that it will use itself to shared memory of its own, a tile
-// ahead (strips_tiles.cuh), so that it waits for nobody.
+// a team, half a row each. Each warp copies the chunks that it will use itself to shared memory of its own, a tile
+// ahead (strips_tiles.cuh), so that it waits for no other.
 //
 // The code is kept short, each part once: instructions come from memory too, and a launch waits for the first of them.
 #pragma once
 
-#include "cuda/device/dependent.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/kernels/backward_rows.cuh"
 #include "cuda/kernels/final_sum.cuh"
@@ -17,9 +16,9 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
-  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole>;
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam>
+class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
+  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam>;
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
   using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes;
   using Tiles::kStep;
@@ -48,7 +47,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
     start_group(group);
     // Rows of the first tile are under way before anything else is asked for.
     fetch(0);
-    PackedVec<kWhole> packed[C];
+    PackedVec<true> packed[C];
 #pragma unroll
     for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
     __syncwarp();
@@ -72,7 +71,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
-    FinalSums<kKernel.partials()> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
+    FinalSums<kKernel.partials()> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n});
     grid_wait(a.counter, gridDim.x);
     final_sums.run(scratch);
   }
@@ -154,18 +153,13 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
     for (int b = 0; b < kRows; ++b) {
       const int r = row + b * a.strips;
       if (r >= a.m) break;
-      const int shift = this->shift_of(p.dy, r), s_shift = this->shift_of(p.s, r);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
         if (!has(c)) continue;
         float g[kChunk], d[kChunk], t[kChunk], weight[kChunk];
         weight_of(c, weight);
-        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type, shift), chunk(tile, 1, b, c, p.s.type, s_shift),
-                                of_rows.mean[b], g, d, t);
-        if constexpr (kLayer && !kWhole) {  // what is not there is not centred either
-#pragma unroll
-          for (int i = 0; i < kChunk; ++i) t[i] = first + c * kStep + i < own ? t[i] : 0.0f;
-        }
+        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
+                                t);
         part[b * kSums * kWidth + c] = chunk_products(t, weight);
         if constexpr (kLayer) part[(b * kSums + 1) * kWidth + c] = chunk_products(g, weight);
         if (a.plain) {
@@ -249,28 +243,27 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
   }
 
   __device__ __forceinline__ void make_gradient(const std::byte* tile, int b, int r, const RowSlopes& of) {
-    const int shift = this->shift_of(p.dy, r), s_shift = this->shift_of(p.s, r);
     if (!a.in_order) dx = row_at<true>(p.dx.present ? p.dx : p.dresidual, r) + column_bytes(a.dx_type);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      if (kWhole && !has(c)) continue;
-      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type, shift);
-      const Chunk<kType> s_c = chunk(tile, 1, b, c, p.s.type, s_shift);
+      if (!has(c)) continue;
+      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type);
+      const Chunk<kType> s_c = chunk(tile, 1, b, c, p.s.type);
       float v[kChunk], weight[kChunk];
       weight_of(c, weight);
       if constexpr (kAdd) {
         float d[kChunk];
-        chunk(tile, 2, b, c, p.ds.type, this->shift_of(p.ds, r)).values(d);
+        chunk(tile, 2, b, c, p.ds.type).values(d);
         gradient_values<kType, kLayer>(
             dy_c, s_c, weight, of, [&](int i) { return d[i]; }, v);
       } else {
         gradient_values<kType, kLayer>(dy_c, s_c, weight, of, v);
       }
-      this->store(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), c, v);
+      store_whole<kType>(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), v);
       if (a.two_outputs) {
         const Type type = p.dresidual.type;
-        this->store(type, row_at<true>(p.dresidual, r) + column_bytes(type) + c * kStep * bytes_each<kType>(type), c,
-                    v);
+        store_whole<kType>(type,
+                           row_at<true>(p.dresidual, r) + column_bytes(type) + c * kStep * bytes_each<kType>(type), v);
       }
     }
   }
@@ -278,10 +271,10 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
   // ---- Partial sums: the tree over the thread block's own strips, which are neighbours, to where all see it.
 
   __device__ __forceinline__ void publish(int group) {
-    float* to = a.partials + std::int64_t{group} * a.pitch + begin;
+    float* to = a.partials + std::int64_t{group} * a.n + begin;
     if (p.dweight.present) {
       publish(dweight, to);
-      to += std::int64_t{a.groups} * a.pitch;
+      to += std::int64_t{a.groups} * a.n;
     }
     if constexpr (kLayer) {
       if (p.dbias.present) publish(dbias, to);
@@ -343,12 +336,11 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole).threads(), 1)
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam>
+__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
-  begin_kernel(args.call.weight, args.n, args.early);
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
+  Strips<kType, C, kLayer, kAdd, kTeam>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

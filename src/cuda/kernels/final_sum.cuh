@@ -6,12 +6,11 @@
 
 namespace truenorm::cuda {
 
-// Partial sums of dweight, dbias or both, in this order: [which][count][pitch] floats, n of them each. The pitch is a
-// multiple of eight.
+// Partial sums of dweight, dbias or both, in this order: [which][count][n] floats. n is a multiple of eight.
 struct Partials {
   const float* sums;
   int count;
-  int n, pitch;
+  int n;
 };
 
 // out[column] = the tree over at most kCount (64, 128 or 256) partial sums of that column, rounded, for this thread
@@ -28,8 +27,8 @@ class FinalSums {
   static constexpr std::size_t kSharedBytes = 2 * kWarps * kPitch * sizeof(float);
 
   __device__ __forceinline__ FinalSums(const spec::Vec& dweight, const spec::Vec& dbias, const Partials& of)
-      : weight(dweight), bias(dbias), n(of.n), pitch(of.pitch), count(of.count) {
-    const int all = (dweight.present && dbias.present ? 2 : 1) * pitch;
+      : weight(dweight), bias(dbias), n(of.n), count(of.count) {
+    const int all = (dweight.present && dbias.present ? 2 : 1) * n;
     const int mine = ((all / 4 + gridDim.x - 1) / gridDim.x) * 4;  // columns of this thread block
     const int begin = static_cast<int>(blockIdx.x) * mine;
     end = begin + mine < all ? begin + mine : all;
@@ -38,7 +37,7 @@ class FinalSums {
     first = begin + half * kColumns;
     rounds = end <= begin ? 0 : (end - begin + halves * kColumns - 1) / (halves * kColumns);
     row = (((threadIdx.x >> 5) & (kWarps - 1)) * kRows + ((threadIdx.x & 31) >> 3)) * kEach;
-    from = of.sums + std::int64_t{row} * pitch;
+    from = of.sums + std::int64_t{row} * n;
   }
 
   // `shared`: kSharedBytes.
@@ -49,11 +48,11 @@ class FinalSums {
     for (int round = 0; round < rounds; ++round, first += halves * kColumns) {
       if (half < halves) {
         const int column = first + (lane & 7) * 4;
-        const float* const at = from + (column < pitch ? column : column + std::int64_t{count - 1} * pitch);
+        const float* const at = from + (column < n ? column : column + std::int64_t{count - 1} * n);
         float4 v[kEach];
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
-          v[i] = column < end && row + i < count ? __ldcg(reinterpret_cast<const float4*>(at + std::int64_t{i} * pitch))
+          v[i] = column < end && row + i < count ? __ldcg(reinterpret_cast<const float4*>(at + std::int64_t{i} * n))
                                                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
         float s[4] = {tree<kEach>([&](int i) { return v[i].x; }), tree<kEach>([&](int i) { return v[i].y; }),
@@ -67,10 +66,9 @@ class FinalSums {
 #pragma unroll
         for (int mask = 1; mask < kWarps; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
         if ((lane & 7) == 0 && out < end) {
-          const bool second = out >= pitch;
-          const spec::Vec& to = weight.present && !second ? weight : bias;
-          const int at = second ? out - pitch : out;
-          if (at < n) store1(to.type, to.data, at, Scalar::add(sum, 0.0f));
+          const bool of_weight = weight.present && out < n;
+          const spec::Vec& to = of_weight ? weight : bias;
+          store1(to.type, to.data, of_weight || !weight.present ? out : out - n, Scalar::add(sum, 0.0f));
         }
       }
       if (round + 1 < rounds) __syncthreads();
@@ -79,7 +77,7 @@ class FinalSums {
 
  private:
   const spec::Vec weight, bias;
-  const int n, pitch, count;
+  const int n, count;
   int halves, half, first, end, rounds, row;
   const float* from;
 };

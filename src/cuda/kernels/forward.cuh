@@ -1,7 +1,6 @@
 // The forward of rows that fit in registers: C chunks of a row in each thread of a group. Each element is read once.
 #pragma once
 
-#include "cuda/device/dependent.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/weights.cuh"
 #include "cuda/tuning/rows.hpp"
@@ -101,7 +100,6 @@ __device__ __forceinline__ void kept_values(const float4* kept, int thread, int 
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kOnce>
 __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
-  begin_kernel(p.weight, p.n, shape.early);
   extern __shared__ float4 kept[];
   constexpr bool kKept = keeps_in_shared(C) && !kOnce;
   constexpr int kSums = kLayer ? 3 : 1;
@@ -112,22 +110,16 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
   // Threads without a row go along with the barriers: `first` tells how far the thread block goes.
   std::int64_t first = std::int64_t{blockIdx.x} * shape.rows_per_cta;
 
-  RowChunks<kType, kWhole, C> x;
-  RowChunks<kType, kWhole, kAdd ? C : 1> residual;
+  Chunk<kType> x[C], residual[kAdd ? C : 1];
   const auto load = [&](std::int64_t begin) {
     const std::int64_t r = begin + at.row;
     if (r >= p.m) return;
-    x.load(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.kStep);
-    if constexpr (kAdd) residual.load(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.kStep);
-  };
-  load(first);
-  const auto store = [&](const Rows& t, std::byte* row, int column, const float(&v)[kChunk]) {
-    if constexpr (kWhole) {
-      if (column < n) store_whole<kType>(t.type, row + std::int64_t{column} * bytes_each<kType>(t.type), v);
-    } else {
-      store_run(t.type, row + std::int64_t{column} * bytes_each<kType>(t.type), n - column, at.lane, at.lanes, v);
+    load_chunks<kType, kWhole>(p.x.type, row_at<kWhole>(p.x, r), n, at.first, at.kStep, x);
+    if constexpr (kAdd) {
+      load_chunks<kType, kWhole>(p.residual.type, row_at<kWhole>(p.residual, r), n, at.first, at.kStep, residual);
     }
   };
+  load(first);
 
   // All loads of a vector are on their way before any of them is waited for.
   PackedVec<kWhole> packed_w[C], packed_b[kLayer && kOnce ? C : 1];
@@ -161,11 +153,13 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
     Chunk<kType> s[C];
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      s[c] = x.chunk(p.x.type, c);
+      s[c] = x[c];
       if constexpr (kAdd) {
         float v[kChunk];
-        add_residual<kType>(p.s_type, s[c], residual.chunk(p.residual.type, c), v);
-        if (p.s.present && active) store(p.s, row_at<kWhole>(p.s, r), at.first + c * at.kStep, v);
+        add_residual<kType>(p.s_type, s[c], residual[c], v);
+        if (p.s.present && active) {
+          store_chunk<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, r), n, at.first + c * at.kStep, v);
+        }
       }
     }
     if constexpr (!kOnce) load(first + step);
@@ -199,7 +193,7 @@ __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
       } else {
         finish_output(w[own], v);
       }
-      store(p.y, y, column, v);
+      store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
     }
   } while (!kOnce && first < p.m);
 }

@@ -16,25 +16,24 @@ struct StripsArgs {
   };
   Matrix dy, s, ds, dx;  // dx: the first of the outputs
   const float *rstd, *mean;
-  int m, n, pitch, strips, groups, log_lanes, teams, team_warps, columns;
+  int m, n, strips, groups, log_lanes, teams, team_warps, columns;
   Type dx_type;
   bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
   bool two_outputs;       // dresidual as well as dx
   bool plain;             // the usual gradients of vectors, and no others
-  bool early;             // the launch may begin before the one before it has finished
-  float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
+  float* partials;        // [dweight?, dbias?][groups][n]; null where neither is asked for
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
 
 // The kernel for matrices kept as kType.
-constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole) {
-  return {chunks, type == Type::f32, add, team, whole};
+constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team) {
+  return {chunks, type == Type::f32, add, team};
 }
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam>
 struct StripsTiles {
-  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam, kWhole);
+  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam);
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
   static constexpr int kRows = kKernel.rows(), kCluster = kKernel.cluster();
@@ -45,7 +44,6 @@ struct StripsTiles {
   static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
   static constexpr int kTileBytes = kKernel.tile_bytes(), kMatrix = kKernel.matrix_bytes();
   static constexpr int kOfChunk = kKernel.chunk_bytes();
-  static constexpr int kExtra = kKernel.threads() * (kSingle ? 32 : 16);  // of a chunk: what runs have beyond theirs
 
   __device__ __forceinline__ StripsTiles(const StripsArgs& args, std::byte* memory)
       : a(args),
@@ -83,8 +81,7 @@ struct StripsTiles {
   }
 
   // Lanes of a run, which have neighbouring chunks, copy together: lane l sixteen bytes at l times sixteen. A type of
-  // 16 bits has as many lanes as pieces of sixteen bytes; FP32 has twice as many pieces, half of them for a second
-  // turn.
+  // 16 bits has as many lanes as there are sixteen bytes; FP32 has twice as many, half of them for a second turn.
   __device__ __forceinline__ static bool two_turns(Type type) { return kSingle && type == Type::f32; }
   __device__ __forceinline__ int column_to_copy(Type type) const {
     return first - (two_turns(type) ? in_run * (kChunk / 2) : 0);
@@ -151,50 +148,23 @@ struct StripsTiles {
   // `from`: bytes_to_copy into a row that goes to `to` in shared memory.
   __device__ __forceinline__ void copy_row(int to, const std::byte* from, Type type) const {
     const int size = bytes_each<kType>(type), column = column_to_copy(type);
-    const int turns = two_turns(type) ? 2 : 1;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const std::byte* const at = from + c * kStep * size;
-      copy_piece(to + c * kOfChunk, at, column + c * kStep, size);
-      if (turns == 2) copy_piece(to + c * kOfChunk + lanes * 16, at + lanes * 16, column + c * kStep + lanes * 4, size);
-      if constexpr (!kWhole) {  // a run's last lane copies the piece in which the run ends
-        const int past = turns == 2 ? lanes + 1 : 1;
-        if (in_run == lanes - 1) {
-          copy_piece(to + c * kOfChunk + extra_of_run(), at + past * 16, column + c * kStep + past * 16 / size, size);
-        }
+      copy_piece(to + c * kOfChunk, at, column + c * kStep);
+      if (two_turns(type)) {
+        copy_piece(to + c * kOfChunk + lanes * 16, at + lanes * 16, column + c * kStep + lanes * 4);
       }
     }
-  }
-  // From this lane's sixteen bytes to those that its run has beyond its lanes'.
-  __device__ __forceinline__ int extra_of_run() const {
-    return kExtra + ((kWarp ? slot : warp) - (kSingle ? 2 * thread - in_run : thread)) * 16;
   }
 
-  // Sixteen bytes of a row, from `column` of the thread block's own on. Where rows start anywhere: the piece in which
-  // they start (device/pieces.cuh), as far as it is the row's, and zeros.
-  __device__ __forceinline__ void copy_piece(int to, const std::byte* from, int column, int size) const {
-    if constexpr (kWhole) {
-      if (column < own) copy_async(shared_address(tiles_at) + to, from);
-    } else {
-      const int shift = static_cast<int>(reinterpret_cast<unsigned long long>(from) & 15u);
-      const int left = a.n - begin - column < 16 ? a.n - begin - column : 16;
-      const int low = begin + column == 0 ? shift : 0, high = left * size + shift;
-      if (low == 0 && high >= 16) {
-        copy_async(shared_address(tiles_at) + to, from - shift);
-      } else {
-        *reinterpret_cast<uint4*>(tiles_at + to) =
-            high > 0 ? load_part_of_piece(from - shift, low, high) : make_uint4(0u, 0u, 0u, 0u);
-      }
-    }
-  }
-  // How far into a piece row r starts.
-  __device__ __forceinline__ static int shift_of(const Rows& t, int r) {
-    return kWhole ? 0 : static_cast<int>(reinterpret_cast<unsigned long long>(row_at<true>(t, r)) & 15u);
+  // Sixteen bytes of a row, from `column` of the thread block's own on.
+  __device__ __forceinline__ void copy_piece(int to, const std::byte* from, int column) const {
+    if (column < own) copy_async(shared_address(tiles_at) + to, from);
   }
 
   // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds).
-  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type,
-                                                int shift) const {
+  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type) const {
     const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kOfChunk;
     const auto at = [&](int bytes) { return *reinterpret_cast<const uint4*>(from + bytes); };
     Chunk<kType> v;
@@ -208,22 +178,8 @@ struct StripsTiles {
       const uint4 one = at(base + other), rest = two ? at(base + 16 - other) : one;
       const bool turned = other != 0;
       const uint4 low = select(turned, rest, one), high = select(turned, one, rest);
-      if constexpr (kWhole) {
-        values_of_halves(type, low, high, v.v);
-      } else {
-        const uint4 last = at(in_run == lanes - 1 ? extra_of_run() : two ? base + 32 : 16);
-        values_of_pieces(type, low, two ? high : last, last, shift, v.v);
-      }
+      values_of_halves(type, low, high, v.v);
       return v;
-    }
-  }
-
-  // Stores chunk c of a row. Where rows start anywhere, all lanes of a run call.
-  __device__ __forceinline__ void store(Type type, std::byte* to, int c, const float (&v)[kChunk]) const {
-    if constexpr (kWhole) {
-      store_whole<kType>(type, to, v);
-    } else {
-      store_run(type, to, own - first - c * kStep, lane, lanes, v);
     }
   }
 

@@ -11,14 +11,8 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  SplitShape shape{.rows = split.rows.shape,
-                   .row_blocks = split.row_blocks,
-                   .slabs = split.slabs,
-                   .slabs_each = split.slabs_each,
-                   .chunks = split.chunks,
-                   .cached = static_cast<int>(split.cached),
-                   .counter = plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
-  shape.rows.early = where.programmatic;
+  const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs,
+                         split.slabs_each, split.chunks,     plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = split.slabs + split.row_blocks,
@@ -27,7 +21,7 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
                    .residence = plan.ordered ? Residence::kSure : Residence::kAny},
                   where, call, shape);
   };
-  if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer, kWhole>);
+  if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>);
   switch (split.rows.chunks) {
     case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>);
     case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>);
@@ -54,7 +48,6 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.mean = call.mean;
   args.m = static_cast<int>(call.m);
   args.n = static_cast<int>(call.n);
-  args.pitch = static_cast<int>(strips_pitch(call.n));
   args.strips = static_cast<int>(spec::strips(call.n));
   args.groups = static_cast<int>(strips.groups);
   args.log_lanes = strips.log_lanes;
@@ -71,12 +64,11 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   return args;
 }
 
-template <Type kType, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
-  StripsArgs args = strips_args(call, plan, data, counters);
-  args.early = where.programmatic;
+  const StripsArgs args = strips_args(call, plan, data, counters);
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = strips.groups * strips.cluster(),
@@ -87,8 +79,8 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                   where, args);
   };
   const auto kernel = [&]<int C, Team kTeam>() {
-    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole>)
-                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole>);
+    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam>)
+                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam>);
   };
   switch (strips.team) {
     case Team::kCluster:
@@ -107,24 +99,19 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
   }
 }
 
-template <Type kType, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer>
 const char* launch_backward_op(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                                void* counters) {
-  return plan.strips.fits ? launch_strips<kType, kLayer, kWhole>(call, where, plan, data, counters)
-                          : launch_split<kType, kLayer, kWhole>(call, where, plan, counters);
+  if (plan.strips.fits) return launch_strips<kType, kLayer>(call, where, plan, data, counters);
+  return whole_chunks(call) ? launch_split<kType, kLayer, true>(call, where, plan, counters)
+                            : launch_split<kType, kLayer, false>(call, where, plan, counters);
 }
 
 template <Type kType>
 const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters) {
-  if constexpr (kType == Type::f32) {
-    if (!whole_chunks(call)) {
-      return call.layer_norm ? launch_backward_op<kType, true, false>(call, where, plan, data, counters)
-                             : launch_backward_op<kType, false, false>(call, where, plan, data, counters);
-    }
-  }
-  return call.layer_norm ? launch_backward_op<kType, true, true>(call, where, plan, data, counters)
-                         : launch_backward_op<kType, false, true>(call, where, plan, data, counters);
+  return call.layer_norm ? launch_backward_op<kType, true>(call, where, plan, data, counters)
+                         : launch_backward_op<kType, false>(call, where, plan, data, counters);
 }
 
 extern template const char* launch_backward<Type::f32>(const spec::BackwardCall&, const Where&, const BackwardPlan&,

@@ -8,29 +8,23 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, bool kLayer, bool kWhole>
+template <Type kType, bool kLayer>
 const char* launch_forward_wide(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  constexpr bool kSingle = kType == Type::f32;
-  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kSingle, device));
-  return launch({.kernel = reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer, kWhole>),
-                 .blocks = call.m,
-                 .threads = kWideThreads,
-                 .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
-                 .residence = Residence::kWanted},
+  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kType == Type::f32, device));
+  const std::size_t bytes = wide_shared_bytes(2) + static_cast<unsigned>(cached) * kWideThreads * sizeof(Chunk<kType>);
+  return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes},
                 where, call, cached);
 }
 
 template <Type kType, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const RowPlan& plan) {
-  RowShape shape = plan.shape;
-  shape.early = where.programmatic;
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta,
                    .threads = plan.threads,
                    .shared_bytes = forward_shared_bytes(plan, kLayer),
                    .residence = plan.once ? Residence::kAny : Residence::kWanted},
-                  where, call, shape);
+                  where, call, plan.shape);
   };
   // Few rows of few chunks have a kernel of their own, if they are whole.
   constexpr bool kOnce = kWhole;
@@ -49,14 +43,9 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
   const RowPlan plan = plan_of(call, device);
-  const auto with = [&]<bool kWhole>() {
-    return plan.wide ? launch_forward_wide<kType, kLayer, kWhole>(call, where, device)
-                     : launch_forward_rows<kType, kLayer, kAdd, kWhole>(call, where, plan);
-  };
-  if constexpr (kType == Type::f32) {
-    if (!whole_chunks(call)) return with.template operator()<false>();
-  }
-  return with.template operator()<true>();
+  if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
+  return whole_chunks(call) ? launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan)
+                            : launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);
 }
 
 template <Type kType>

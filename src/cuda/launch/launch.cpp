@@ -74,17 +74,6 @@ const char* resident_blocks(const Launch& what, int device, cudaLaunchConfig_t c
   return nullptr;
 }
 
-// Where a launch may not begin early together with its other attributes, it does without, at the cost of time alone.
-cudaError_t start(const void* kernel, cudaLaunchConfig_t& config, void** arguments) {
-  const cudaError_t e = cudaLaunchKernelExC(&config, kernel, arguments);
-  const bool may_be_early =
-      config.numAttrs > 0 && config.attrs[config.numAttrs - 1].id == cudaLaunchAttributeProgrammaticStreamSerialization;
-  if (!may_be_early || (e != cudaErrorNotSupported && e != cudaErrorInvalidValue)) return e;
-  cudaGetLastError();
-  --config.numAttrs;
-  return cudaLaunchKernelExC(&config, kernel, arguments);
-}
-
 }  // namespace
 
 bool compiled() { return true; }
@@ -117,12 +106,9 @@ DeviceGuard::~DeviceGuard() {
   if (before_ >= 0) cudaSetDevice(before_);
 }
 
-const char* enqueue(const Launch& what, const Where& where, void** arguments) {
-  const DeviceGuard guard(where.device);
+const char* launch(const Launch& what, int device, void* stream, void** arguments) {
+  const DeviceGuard guard(device);
   if (guard.error() != nullptr) return guard.error();
-  const char* error = nullptr;
-  const Device* const device = device_of(where.device, error);
-  if (device == nullptr) return error;
   if (what.shared_bytes > kDefaultShared) {
     const cudaError_t e = cudaFuncSetAttribute(what.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                static_cast<int>(what.shared_bytes));
@@ -131,8 +117,8 @@ const char* enqueue(const Launch& what, const Where& where, void** arguments) {
   cudaLaunchConfig_t config{};
   config.blockDim = dim3(static_cast<unsigned>(what.threads));
   config.dynamicSmemBytes = what.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(where.stream);
-  std::array<cudaLaunchAttribute, 3> attributes{};
+  config.stream = static_cast<cudaStream_t>(stream);
+  std::array<cudaLaunchAttribute, 2> attributes{};
   config.attrs = attributes.data();
   const auto attribute = [&](cudaLaunchAttributeID id) -> cudaLaunchAttribute& {
     attributes[config.numAttrs].id = id;
@@ -146,24 +132,20 @@ const char* enqueue(const Launch& what, const Where& where, void** arguments) {
   }
   if (what.residence != Residence::kAny) {
     std::int64_t most = 0;
-    error = resident_blocks(what, where.device, config, most);
-    if (error != nullptr) return error;
+    if (const char* error = resident_blocks(what, device, config, most); error != nullptr) return error;
     // All that fit, even where fewer would each have as much to do: then all multiprocessors have as many.
     blocks = std::min(blocks, most);
     if (what.residence == Residence::kSure) attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
   }
-  if (where.programmatic && device->major >= 9) {
-    attribute(cudaLaunchAttributeProgrammaticStreamSerialization).val.programmaticStreamSerializationAllowed = 1;
-  }
   config.gridDim = dim3(static_cast<unsigned>(blocks));
-  cudaError_t e = start(what.kernel, config, arguments);
+  cudaError_t e = cudaLaunchKernelExC(&config, what.kernel, arguments);
   // A share of the device (MPS, a green context) may hold fewer than the device would: any number does the work.
   while (e == cudaErrorCooperativeLaunchTooLarge && config.gridDim.x > static_cast<unsigned>(what.cluster)) {
     cudaGetLastError();
     const auto clusters = config.gridDim.x / static_cast<unsigned>(what.cluster);
     config.gridDim.x = (clusters + 1) / 2 * static_cast<unsigned>(what.cluster);
     if (clusters == 1) break;
-    e = start(what.kernel, config, arguments);
+    e = cudaLaunchKernelExC(&config, what.kernel, arguments);
   }
   return sentence(e);
 }

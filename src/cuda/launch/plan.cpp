@@ -26,6 +26,18 @@ bool same_place(const Rows& a, const Rows& b) { return a.present && b.present &&
 
 }  // namespace
 
+Type matrices(const spec::ForwardCall& call) {
+  Type type = call.x.type;
+  for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
+  return call.residual.present && call.s_type != type ? Type::f32 : type;
+}
+
+Type matrices(const spec::BackwardCall& call) {
+  Type type = call.dy.present ? call.dy.type : call.ds.type;
+  for (const Rows* t : {&call.ds, &call.dx, &call.dresidual}) type = common(type, *t);
+  return call.dy.present ? common(type, call.s) : type;
+}
+
 bool whole_chunks(const spec::ForwardCall& call) {
   if (call.n % 8 != 0 || call.m > kMostRows || !aligned(call.weight) || !aligned(call.bias)) return false;
   for (const Rows* t : {&call.x, &call.residual, &call.y, &call.s}) {
@@ -42,20 +54,6 @@ bool whole_chunks(const spec::BackwardCall& call) {
   return true;
 }
 
-Type kernel_type(const spec::ForwardCall& call) {
-  if (!whole_chunks(call)) return Type::f32;
-  Type type = call.x.type;
-  for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
-  return call.residual.present && call.s_type != type ? Type::f32 : type;
-}
-
-Type kernel_type(const spec::BackwardCall& call) {
-  if (!whole_chunks(call)) return Type::f32;
-  Type type = call.dy.present ? call.dy.type : call.ds.type;
-  for (const Rows* t : {&call.ds, &call.dx, &call.dresidual}) type = common(type, *t);
-  return call.dy.present ? common(type, call.s) : type;
-}
-
 BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   BackwardPlan plan;
   const bool rows = call.m > 0 && (call.dx.present || call.dresidual.present);
@@ -63,29 +61,24 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   const bool columns = vectors > 0;
   const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
   const bool rare = !call.layer_norm && call.dbias.present;
-  if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m, call.n))) {
-    plan.strips =
-        plan_strips(call.m, call.n, call.ds.present, kernel_type(call) == Type::f32, whole_chunks(call), device);
+  if (rows && call.dy.present && !rare && whole_chunks(call) && (in_place || worth_strips(call.m, call.n))) {
+    plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, device);
   }
   if (plan.strips.fits) {
     if (columns) {
-      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * strips_pitch(call.n)) * sizeof(float);
+      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * call.n) * sizeof(float);
       plan.scratch.counters = kCounterBytes;
     }
     return plan;
   }
   plan.split = plan_split(call.m, call.n, rows, vectors, call.dy.present, device);
-  if (plan.split.rows.wide && plan.split.row_blocks > 0 && call.dy.present && whole_chunks(call)) {
-    plan.split.single = kernel_type(call) == Type::f32;
-    plan.split.cached = split_cached_tiles(call.n, plan.split.single, columns, device);
-  }
   plan.ordered = in_place && plan.split.slabs > 0;
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;
 }
 
 RowPlan plan_of(const spec::ForwardCall& call, const Device& device) {
-  return plan_forward(call.m, call.n, kernel_type(call) == Type::f32, call.layer_norm, call.residual.present, device);
+  return plan_forward(call.m, call.n, matrices(call) == Type::f32, call.layer_norm, call.residual.present, device);
 }
 
 }  // namespace truenorm::cuda

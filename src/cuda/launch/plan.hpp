@@ -17,10 +17,9 @@ struct BackwardPlan {
 RowPlan plan_of(const spec::ForwardCall& call, const Device& device);
 BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device);
 
-// The type that a call's kernel is compiled for: that of all matrices; FP32, which stands for all types, where they
-// differ or are not whole chunks.
-spec::Type kernel_type(const spec::ForwardCall& call);
-spec::Type kernel_type(const spec::BackwardCall& call);
+// The type of all matrices of a call; FP32 where they differ.
+spec::Type matrices(const spec::ForwardCall& call);
+spec::Type matrices(const spec::BackwardCall& call);
 
 // Whether the kernels of whole chunks serve the call: every row and vector starts at a multiple of 16 bytes and has a
 // multiple of eight elements, and there are fewer than 2^31 rows.

@@ -19,7 +19,7 @@ const char* run_forward(const spec::ForwardCall& call, const Where& where) {
   const char* error = nullptr;
   const Device* const device = device_of(where.device, error);
   if (device == nullptr) return error;
-  switch (kernel_type(call)) {
+  switch (matrices(call)) {
     case Type::f32: return launch_forward<Type::f32>(call, where, *device);
     case Type::f16: return launch_forward<Type::f16>(call, where, *device);
     default: return launch_forward<Type::bf16>(call, where, *device);
@@ -40,7 +40,7 @@ const char* run_backward(const spec::BackwardCall& call, const Where& where, voi
   if (device == nullptr) return error;
   const BackwardPlan plan = plan_of(call, *device);
   if (!plan.strips.fits && plan.split.row_blocks + plan.split.slabs == 0) return nullptr;
-  switch (kernel_type(call)) {
+  switch (matrices(call)) {
     case Type::f32: return launch_backward<Type::f32>(call, where, plan, data, counters);
     case Type::f16: return launch_backward<Type::f16>(call, where, plan, data, counters);
     default: return launch_backward<Type::bf16>(call, where, plan, data, counters);

@@ -40,7 +40,6 @@ struct StripsKernel {
   bool single;  // matrices are kept as FP32
   bool add;     // there is ds
   Team team;
-  bool whole;  // rows start at multiples of 16 bytes and have a multiple of eight elements
 
   constexpr bool warp() const { return team == Team::kWarp; }
   constexpr int cluster() const { return team == Team::kCluster ? 2 : 1; }
@@ -87,9 +86,7 @@ struct StripsKernel {
     const int floats = warp() ? threads() * 8 : team == Team::kHalf ? 256 * 8 : 0;
     return kFloat * (std::max(floats, 2 * 8 * 36) + (shared_weight() ? 32 * chunks * 8 : 0));
   }
-  // A chunk of every thread; where rows start anywhere, sixteen bytes more for each run of lanes.
-  constexpr int extra_bytes() const { return whole ? 0 : threads() / (warp() ? 8 : 32) * 16; }
-  constexpr int chunk_bytes() const { return threads() * (single ? 32 : 16) + extra_bytes(); }
+  constexpr int chunk_bytes() const { return threads() * (single ? 32 : 16); }  // of every thread
   constexpr int matrix_bytes() const { return rows() * chunks * chunk_bytes(); }
   constexpr int tile_bytes() const { return matrices() * matrix_bytes(); }
   constexpr int statistics_bytes() const { return kFloat * threads(); }  // of a tile: 32 words for each warp
@@ -101,16 +98,13 @@ struct StripsKernel {
   static constexpr int kFloat = sizeof(float);
 };
 
-// Floats from one partial sum to the next.
-constexpr std::int64_t strips_pitch(std::int64_t n) { return (n + 7) / 8 * 8; }
-
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
-constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m > 512 || (m >= 256 && m * n >= (1 << 20)); }
+constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m >= 256 && m * n >= (1 << 18); }
 
-// `add`, `single`, `whole`: as StripsKernel has them.
-constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, bool whole,
-                                 const Device& device) {
+// `add`, `single`: as StripsKernel has them.
+constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, const Device& device) {
   StripsPlan plan;
+  if (n % 8 != 0) return plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const std::int64_t strips = spec::strips(n);
   plan.team = n > spec::kWide     ? Team::kCluster
@@ -120,7 +114,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   if (plan.team == Team::kCluster && device.major < 9) return plan;
   const std::int64_t own = (blocks + plan.cluster() - 1) / plan.cluster();  // of a thread block
   plan.chunks = static_cast<int>(plan.team == Team::kWarp ? blocks : (own + 15) / 16);
-  const StripsKernel kernel{plan.chunks, single, add, plan.team, whole};
+  const StripsKernel kernel{plan.chunks, single, add, plan.team};
   if (plan.team == Team::kWarp) {
     if (blocks == 1) {
       while (plan.log_lanes > 3 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
