@@ -44,6 +44,7 @@ struct StripsKernel {
   constexpr bool warp() const { return team == Team::kWarp; }
   constexpr int cluster() const { return team == Team::kCluster ? 2 : 1; }
   constexpr int matrices() const { return add ? 3 : 2; }
+  constexpr int most_chunks() const { return warp() ? 4 : team == Team::kCluster ? 3 : 1; }  // that kernels exist for
 
   // The most threads of a thread block: it leaves each the registers that it needs. Where each warp has tiles of its
   // own, FP32's are too large for sixteen.
@@ -129,7 +130,8 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   plan.rows_per_tile = kernel.rows();
   plan.groups = (std::min(m, strips) + plan.strips() - 1) / plan.strips();
   plan.shared_bytes = kernel.shared_bytes();
-  plan.fits = plan.chunks <= 4 && plan.threads() <= kernel.threads() && plan.shared_bytes <= device.shared_bytes;
+  plan.fits = plan.chunks <= kernel.most_chunks() && plan.threads() <= kernel.threads() &&
+              plan.shared_bytes <= device.shared_bytes;
   return plan;
 }
 
