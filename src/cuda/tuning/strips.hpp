@@ -92,7 +92,8 @@ struct StripsKernel {
   constexpr int tile_bytes() const { return matrices() * matrix_bytes(); }
   constexpr int statistics_bytes() const { return kFloat * threads(); }  // of a tile: 32 words for each warp
   constexpr std::size_t shared_bytes() const {
-    return static_cast<std::size_t>(sums_bytes() + scratch_bytes() + stages() * (tile_bytes() + statistics_bytes()));
+    const int tiles = stages() * (tile_bytes() + statistics_bytes());
+    return static_cast<unsigned>(sums_bytes() + scratch_bytes() + tiles);
   }
 
  private:
