@@ -120,6 +120,7 @@ TEST(CudaBits, RunToRun) {
     DeviceCopy busy(arena), copy(arena);
     busy.upload();
     for (int i = 0; i < 50 && !testing::Test::HasFailure(); ++i) {
+      spoil_outputs(args);
       copy.upload();
       for (int k = 0; k < 3; ++k) enqueue(busy.moved(args), workspaces[1], streams[1].get());
       enqueue(copy.moved(args), workspaces[0], streams[0].get());

@@ -216,7 +216,7 @@ TEST(CudaCases_Scratch, OneForCallsOfAllSizes) {
   const tn_exec exec = on_device();
   for (int round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < problems.size(); ++i) {
-      problems[i]->spoil_results();
+      problems[i]->spoil_gradients();
       copies[i]->upload();
     }
     require(cudaDeviceSynchronize());
@@ -247,7 +247,7 @@ TEST(CudaCases_Scratch, AFrozenWeightTakesNone) {
     ASSERT_EQ(tn_backward_workspace(&exec, &frozen, &workspace, &error), TN_OK) << error.message;
     EXPECT_EQ(workspace.size, 0u);
     EXPECT_EQ(workspace.counters_size, 0u);
-    p->spoil_results();
+    p->spoil_gradients();
     DeviceCopy copy(p->arena);
     copy.upload();
     const tn_backward_args there = copy.moved(frozen);

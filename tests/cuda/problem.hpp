@@ -12,8 +12,9 @@ struct Problem {
 
   // The CPU's results become what is expected.
   void solve();
-  // Values that no result has, in all outputs but those that the backward takes.
+  // Values that no result has: in all outputs, or where the backward is to run alone, in its own.
   void spoil_results() const;
+  void spoil_gradients() const { spoil_outputs(backward_call); }
   void expect_results() const;
   // Both on the device, where nothing else may be written.
   void check_on_device();

@@ -47,6 +47,8 @@ BackwardBits on_cpu(const tn_backward_args& args, const tn_exec& exec = on());
 
 // Writes values that no result has, so that one of an earlier call does not pass for a later one's.
 void spoil(const tn_tensor& t);
+void spoil_outputs(const tn_forward_args& args);
+void spoil_outputs(const tn_backward_args& args);
 
 void expect_bits(const tn_forward_args& args, const ForwardBits& expected);
 void expect_bits(const tn_backward_args& args, const BackwardBits& expected);
