@@ -29,9 +29,9 @@ CudaLaunch launch_wide(const spec::ForwardCall& call, const Device& device, std:
   cached = cuda::wide_cached_tiles(call.n, single, device);
   CudaLaunch launch;
   launch.blocks = call.m;
+  launch.resident = cuda::whole_chunks(call);
   launch.threads = cuda::kWideThreads;
-  launch.shared_bytes =
-      cuda::wide_shared_bytes(2) + static_cast<std::size_t>(cached) * cuda::kTile * (single ? 4u : 2u);
+  launch.shared_bytes = cuda::wide_shared_bytes(2, cached, 1, single);
   return launch;
 }
 
@@ -123,6 +123,7 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
                   : plan.split.rows.wide ? CudaKernel::backward_split_wide
                                          : CudaKernel::backward_split;
   choice.launch = launch_backward(plan);
+  choice.cached_tiles = plan.split.cached;
   if (plan.scratch.data != 0) choice.workspace_bytes = plan.scratch.data + kAligned - 1;
   if (plan.scratch.counters != 0) choice.counter_bytes = plan.scratch.counters + kAligned - 1;
   return choice;

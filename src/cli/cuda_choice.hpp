@@ -43,7 +43,7 @@ struct CudaChoice {
   bool whole = false;      // whole chunks of 16 aligned bytes are loaded and stored
   CudaLaunch launch;
   std::optional<cuda::RowPlan> forward;
-  std::int64_t cached_tiles = 0;  // forward_wide: tiles of a row that stay in shared memory
+  std::int64_t cached_tiles = 0;  // forward_wide, backward_split_wide: of a row, in shared memory
   std::optional<cuda::BackwardPlan> backward;
   std::size_t workspace_bytes = 0, counter_bytes = 0;  // as tn_backward_workspace says
 };

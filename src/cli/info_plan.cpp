@@ -220,7 +220,9 @@ Json fields(const CudaChoice& choice) {
   constexpr std::array<const char*, 5> kKernels{"forward", "forward_wide", "backward_strips", "backward_split",
                                                 "backward_split_wide"};
   Json plan = choice.forward ? fields(*choice.forward) : fields(*choice.backward);
-  if (choice.kernel == CudaKernel::forward_wide) plan["cached_tiles"] = choice.cached_tiles;
+  if (choice.kernel == CudaKernel::forward_wide || choice.kernel == CudaKernel::backward_split_wide) {
+    plan["cached_tiles"] = choice.cached_tiles;
+  }
   return {{"kernel", kKernels.at(static_cast<size_t>(choice.kernel))},
           {"kernel_dtype", tn_dtype_name(choice.kept)},
           {"whole_chunks", choice.whole},

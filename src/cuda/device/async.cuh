@@ -34,6 +34,16 @@ __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_
 // Waits for all of this thread's groups but the last.
 __device__ __forceinline__ void copies_wait_but_last() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
+// Waits for all of this thread's groups but the last few: at most `but` of them, and at most kMost.
+template <int kMost = 7>
+__device__ __forceinline__ void copies_wait_but(int but) {
+  if (kMost == 0 || but >= kMost) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
+  } else if constexpr (kMost > 0) {
+    copies_wait_but<kMost - 1>(but);
+  }
+}
+
 // ---- Barriers in shared memory: a phase is complete when all arrivals, and all bytes that some of them expect, have
 // come.
 using Barrier = unsigned long long;

@@ -107,6 +107,35 @@ __device__ __forceinline__ void trees_of_shared(const float* values, int lane, i
   for (int v = 0; v < V; ++v) out[v] = tree_of_shared<kMost>(values + v * count, lane, count);
 }
 
+// spec::TreeSum with its levels `stride` floats apart in memory that the caller has for them; `count` were pushed
+// before.
+class GroupTree {
+ public:
+  __device__ __forceinline__ GroupTree(float* levels, int stride, unsigned int count = 0)
+      : levels_(levels), stride_(stride), count_(count) {}
+  __device__ __forceinline__ void push(float v) {
+    int level = 0;
+    for (; (count_ >> level) & 1u; ++level) v = Scalar::add(levels_[level * stride_], v);
+    levels_[level * stride_] = v;
+    ++count_;
+  }
+  __device__ __forceinline__ float finish() const {
+    float sum = 0.0f;
+    bool first = true;
+    for (int level = 0; (count_ >> level) != 0; ++level) {
+      if (((count_ >> level) & 1u) == 0) continue;
+      sum = first ? levels_[level * stride_] : Scalar::add(levels_[level * stride_], sum);
+      first = false;
+    }
+    return Scalar::add(sum, 0.0f);
+  }
+
+ private:
+  float* levels_;
+  int stride_;
+  unsigned int count_;
+};
+
 // The next power of two: a tree's width over C values.
 constexpr int padded(int c) { return c <= 2 ? c : c <= 4 ? 4 : 8; }
 

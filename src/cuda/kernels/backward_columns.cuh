@@ -12,34 +12,6 @@
 
 namespace truenorm::cuda {
 
-// spec::TreeSum over groups of strips, its levels `stride` floats apart in shared memory.
-class GroupTree {
- public:
-  static constexpr int kLevels = kGroupLevels;
-  __device__ __forceinline__ GroupTree(float* levels, int stride) : levels_(levels), stride_(stride) {}
-  __device__ __forceinline__ void push(float v) {
-    int level = 0;
-    for (; (count_ >> level) & 1u; ++level) v = Scalar::add(levels_[level * stride_], v);
-    levels_[level * stride_] = v;
-    ++count_;
-  }
-  __device__ __forceinline__ float finish() const {
-    float sum = 0.0f;
-    bool first = true;
-    for (int level = 0; (count_ >> level) != 0; ++level) {
-      if (((count_ >> level) & 1u) == 0) continue;
-      sum = first ? levels_[level * stride_] : Scalar::add(levels_[level * stride_], sum);
-      first = false;
-    }
-    return Scalar::add(sum, 0.0f);
-  }
-
- private:
-  float* levels_;
-  int stride_;
-  unsigned int count_ = 0;
-};
-
 // dbias or dweight of columns [slab * chunks * kChunk, ...). The thread block has a power of two of warps, at most
 // kColumnWarps, and at least chunks * kChunk threads.
 template <Type kType, bool kLayer, bool kWhole, bool kBias>

@@ -16,6 +16,7 @@ struct SplitShape {
   std::int64_t slabs = 0;       // of both gradients
   std::int64_t slabs_each = 0;  // of one
   int chunks = 8;
+  int cached = 0;                   // tiles of dy and s that a long row keeps
   unsigned int* counter = nullptr;  // where dx is written over what the columns read, they go first; zero before, after
 };
 
@@ -24,17 +25,21 @@ struct SplitShape {
 template <class VisitSlab, class VisitRows>
 __device__ __forceinline__ void split_blocks(const SplitShape& shape, const VisitSlab& visit_slab,
                                              const VisitRows& visit_rows) {
+  const bool ordered = shape.counter != nullptr;
   const std::int64_t block = blockIdx.x;
-  if (shape.counter == nullptr) {
-    block < shape.row_blocks ? visit_rows(block) : visit_slab(block - shape.row_blocks);
-    return;
+  const auto slab = static_cast<int>(ordered ? block : block - shape.row_blocks);
+  for (int i = slab; i >= 0 && i < shape.slabs; i += static_cast<int>(gridDim.x)) {
+    visit_slab(i);
+    if (!ordered) return;
   }
-  for (std::int64_t i = block; i < shape.slabs; i += gridDim.x) visit_slab(i);
-  grid_arrive(shape.counter, gridDim.x);
-  grid_wait(shape.counter, gridDim.x);
+  if (ordered) {
+    grid_arrive(shape.counter, gridDim.x);
+    grid_wait(shape.counter, gridDim.x);
+  }
   for (std::int64_t i = block; i < shape.row_blocks; i += gridDim.x) {
-    __syncthreads();
+    if (ordered) __syncthreads();
     visit_rows(i);
+    if (!ordered) return;
   }
 }
 
@@ -59,58 +64,93 @@ __global__ void __launch_bounds__(kSplitThreads, split_blocks_at_once(C, kType =
       [&](std::int64_t block) { backward_rows<kType, C, kLayer, kWhole>(p, shape.rows, block, shared); });
 }
 
-// A row too long for registers, by one thread block of kWideThreads, which reads it twice.
-template <Type kType, bool kLayer>
-__device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, std::int64_t r, float* shared) {
-  const int n = static_cast<int>(p.n), first = threadIdx.x * kChunk;
-  const int tiles = (n + kTile - 1) / kTile;
+// A row too long for registers, by one thread block of kWideThreads, which goes over it twice. Its first tiles stay in
+// shared memory, all of them asked for at once; of what is read twice some tiles are under way together.
+template <Type kType, bool kLayer, bool kWhole>
+__device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, std::int64_t r, int cached,
+                                                  float* shared) {
+  constexpr int G = kWhole ? kBackwardTiles : 1;
+  const int thread = thread_index(), first = thread * kChunk;
+  const int n = static_cast<int>(p.n), tiles = (n + kTile - 1) / kTile;
   if (!p.dy.present) return pass_through(p, r, first, kTile, tiles);
-  const std::byte *const dy = spec::row_of(p.dy, r), *const s = spec::row_of(p.s, r);
-  const std::byte* const ds = p.ds.present ? spec::row_of(p.ds, r) : nullptr;
-  const float offset = spec::effective_offset(p.offset);
+  const std::byte *const dy = row_at<kWhole>(p.dy, r), *const s = row_at<kWhole>(p.s, r);
+  std::byte* const kept = reinterpret_cast<std::byte*>(shared) + wide_shared_bytes(2);
+  const WideCache<kType> kept_dy(kept, thread), kept_s(kept + cached * WideCache<kType>::kBytes, thread);
+  if constexpr (kWhole) {
+    for (int tile = 0; tile < cached; tile += G) {
+      kept_dy.template copy<G>(p.dy.type, dy, n, tile);
+      kept_s.template copy<G>(p.s.type, s, n, tile);
+      copies_commit();
+    }
+  }
   RowSlopes of{};
   of.rstd = __ldg(p.rstd + r);
   if constexpr (kLayer) of.mean = __ldg(p.mean + r);
 
-  constexpr int kSums = kLayer ? 2 : 1;
-  WideSums<kSums> sums(shared);
-  const auto visit = [&](int tile, auto&& use) {
-    const int column = tile * kTile + first;
-    Chunk<kType> g[1], v[1];
-    load_chunks<kType, false>(p.dy.type, dy, n, column, 0, g);
-    load_chunks<kType, false>(p.s.type, s, n, column, 0, v);
-    float w[kChunk];
-    load_packed<false>(p.weight, n, column).weights(p.weight, offset, w);
-    use(column, g[0], v[0], w);
+  PackedVec<kWhole> weight;  // a tile ahead
+  const auto load = [&](int tile, Chunk<kType>(&g)[G], Chunk<kType>(&v)[G]) {
+    if (kWhole && tile < cached) {
+      kept_dy.load(p.dy.type, n, tile, g);
+      kept_s.load(p.s.type, n, tile, v);
+    } else {
+      load_chunks<kType, kWhole>(p.dy.type, dy, n, tile * kTile + first, kTile, g);
+      load_chunks<kType, kWhole>(p.s.type, s, n, tile * kTile + first, kTile, v);
+    }
   };
-  for (int tile = 0; tile < tiles; ++tile) {
-    visit(tile, [&](int, const Chunk<kType>& g, const Chunk<kType>& v, const float(&w)[kChunk]) {
-      float part[kSums];
-      sum_terms<kType, kLayer>(g, v, w, of.mean, part[0], part[kSums - 1]);
-      sums.add(part);
-    });
+  const auto take_weights = [&](int column, float(&w)[kChunk]) {
+    weight.weights(p.weight, spec::effective_offset(p.offset), w);
+    weight.load(p.weight, n, column + kTile);
+  };
+
+  constexpr int kSums = kLayer ? 2 : 1;
+  WideSums<kSums> sums(shared, thread);
+  weight.load(p.weight, n, first);
+  for (int tile = 0; tile < tiles; tile += G) {
+    Chunk<kType> g[G], v[G];
+    if (kWhole && tile < cached) kept_dy.wait((cached - 1 - tile) / G);
+    load(tile, g, v);
+    float part[kSums * G];
+#pragma unroll
+    for (int k = 0; k < G; ++k) {
+      const int column = (tile + k) * kTile + first;
+      float w[kChunk];
+      take_weights(column, w);
+      sum_terms<kType, kLayer>(g[k], v[k], w, of.mean, part[k], part[(kSums - 1) * G + k]);
+      if (column >= n) part[k] = part[(kSums - 1) * G + k] = 0.0f;  // the weight is another chunk's
+    }
+    sums.template add<G>(part);
   }
+  weight.load(p.weight, n, first);
   float total[kSums];
   sums.finish(total);
   finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(n), of);
-  for (int tile = 0; tile < tiles; ++tile) {
-    visit(tile, [&](int column, const Chunk<kType>& g, const Chunk<kType>& v, const float(&w)[kChunk]) {
-      float d[kChunk], dx[kChunk];
-      ds_values<kType, false>(p, ds, n, column, d);
+  const std::byte* const ds = p.ds.present ? row_at<kWhole>(p.ds, r) : nullptr;
+  for (int tile = 0; tile < tiles; tile += G) {
+    const int begin = tile * kTile + first;
+    Chunk<kType> g[G], v[G], beside[G];
+    if (ds != nullptr) load_chunks<kType, kWhole>(p.ds.type, ds, n, begin, kTile, beside);
+    load(tile, g, v);
+#pragma unroll
+    for (int k = 0; k < G; ++k) {
+      const int column = begin + k * kTile;
+      float w[kChunk], d[kChunk], dx[kChunk];
+      take_weights(column, w);
+      beside[k].values(d);
       gradient_values<kType, kLayer>(
-          g, v, w, of, [&](int i) { return d[i]; }, dx);
-      store_gradient<kType, false>(p, r, n, column, dx);
-    });
+          g[k], v[k], w, of, [&](int i) { return ds != nullptr ? d[i] : spec::kNoAddend; }, dx);
+      store_gradient<kType, kWhole>(p, r, n, column, dx);
+    }
   }
 }
 
-template <Type kType, bool kLayer>
-__global__ void __launch_bounds__(kWideThreads)
+template <Type kType, bool kLayer, bool kWhole>
+__global__ void __launch_bounds__(kWideThreads, backward_wide_blocks_at_once(kType == Type::f32, kWhole))
     backward_split_wide_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
-  extern __shared__ float shared[];
+  extern __shared__ float4 wide_shared[];
+  float* const shared = reinterpret_cast<float*>(wide_shared);
   split_blocks(
-      shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, false>(p, shape, slab, shared); },
-      [&](std::int64_t row) { backward_wide_row<kType, kLayer>(p, row, shared); });
+      shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, kWhole>(p, shape, slab, shared); },
+      [&](std::int64_t row) { backward_wide_row<kType, kLayer, kWhole>(p, row, shape.cached, shared); });
 }
 
 }  // namespace truenorm::cuda

@@ -7,89 +7,162 @@
 
 namespace truenorm::cuda {
 
-// One row a thread block. `cached` tiles of s are kept, behind the sums' shared memory.
-template <Type kType, bool kLayer>
-__global__ void __launch_bounds__(kWideThreads)
+// A thread block keeps `cached` tiles of s, behind the sums' shared memory. Where chunks are whole, it goes over rows,
+// some apart; all these tiles of x are asked for at once, and the next row's as soon as this one's have been read for
+// the last time, so that loads are under way whatever else is done; what is not kept is loaded some tiles at a time.
+// Else it has one row.
+template <Type kType, bool kLayer, bool kWhole>
+__global__ void __launch_bounds__(kWideThreads, forward_wide_blocks_at_once(kType == Type::f32, kWhole))
     forward_wide_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ int cached) {
-  extern __shared__ float shared[];
-  auto* const cache = reinterpret_cast<Chunk<kType>*>(reinterpret_cast<std::byte*>(shared) + wide_shared_bytes(2));
-  const std::int64_t r = blockIdx.x;
-  const int n = static_cast<int>(p.n);
-  const std::byte* const x = spec::row_of(p.x, r);
-  const std::byte* const residual = p.residual.present ? spec::row_of(p.residual, r) : nullptr;
-  std::byte* const stored = p.s.present ? spec::row_of(p.s, r) : nullptr;
-  const int first = threadIdx.x * kChunk;
-  const int tiles = (n + kTile - 1) / kTile;
+  extern __shared__ float4 wide_shared[];
+  constexpr int G = !kWhole ? 1 : kLayer ? kForwardTiles / 2 : kForwardTiles;
+  constexpr int kAhead = kWhole ? 2 : 0;  // tiles that weight and bias are loaded ahead
+  constexpr int kSlots = kAhead > 0 ? kAhead : 1;
+  float* const shared = reinterpret_cast<float*>(wide_shared);
+  const int thread = thread_index(), first = thread * kChunk;
+  const WideCache<kType> cache(reinterpret_cast<std::byte*>(shared) + wide_shared_bytes(2), thread);
+  const int n = static_cast<int>(p.n), tiles = (n + kTile - 1) / kTile;
   const auto n_float = static_cast<float>(n);
+  const bool add = p.residual.present;
+  const Type kept = kWhole && !add ? p.x.type : Type::f32;  // what the cache has after the first pass
 
-  const auto make = [&](int column, bool store) {
-    Chunk<kType> s[1];
-    load_chunks<kType, false>(p.x.type, x, n, column, 0, s);
-    if (residual != nullptr) {
-      Chunk<kType> other[1];
-      load_chunks<kType, false>(p.residual.type, residual, n, column, 0, other);
-      float v[kChunk];
-      add_residual<kType>(p.s_type, s[0], other[0], v);
-      if (store && stored != nullptr) store_chunk<kType, false>(p.s.type, stored, n, column, v);
+  std::conditional_t<kWhole, unsigned int, std::int64_t> r = blockIdx.x;
+  const std::byte* x = row_at<kWhole>(p.x, r);
+  if constexpr (kWhole) {
+    for (int tile = 0; tile < cached; tile += G) {
+      cache.template copy<G>(p.x.type, x, n, tile);
+      copies_commit();
     }
-    return s[0];
-  };
-  // Where s lies over x or the residual, what is there after the first pass is s itself.
-  const auto again = [&](int tile) {
-    const int column = tile * kTile + first;
-    if (tile < cached) return cache[tile * kWideThreads + threadIdx.x];
-    if (stored == nullptr) return make(column, false);
-    Chunk<kType> s[1];
-    load_chunks<kType, false>(p.s.type, stored, n, column, 0, s);
-    return s[0];
-  };
-
-  WideSums<1> sum(shared);
-  for (int tile = 0; tile < tiles; ++tile) {
-    const Chunk<kType> s = make(tile * kTile + first, true);
-    if (tile < cached) cache[tile * kWideThreads + threadIdx.x] = s;
-    float v[kChunk], part[1];
-    s.values(v);
-    part[0] = kLayer ? chunk_sum(v) : chunk_products(v, v);
-    sum.add(part);
   }
-  float total[1], mean = 0.0f, rstd;
-  sum.finish(total);
-  if constexpr (!kLayer) {
-    rstd = spec::rms_rstd(total[0], n_float, p.eps);
-  } else {
-    const float first_mean = Scalar::div(total[0], n_float);
-    WideSums<2> sums(shared);
-    for (int tile = 0; tile < tiles; ++tile) {
+  while (true) {
+    const std::byte* const residual = add ? row_at<kWhole>(p.residual, r) : nullptr;
+    std::byte* const stored = add && p.s.present ? row_at<kWhole>(p.s, r) : nullptr;
+    // G chunks of s made of its operands: in the first pass, in which they are stored and kept, and again.
+    const auto make = [&](int tile, bool again, Chunk<kType>(&s)[G]) {
       const int column = tile * kTile + first;
-      float d[kChunk], part[2];
-      again(tile).values(d);
+      const bool keep = !again && tile < cached;
+      Chunk<kType> other[G];
+      if (add) load_chunks<kType, kWhole>(p.residual.type, residual, n, column, kTile, other);
+      if (kWhole && keep) {
+        cache.wait((cached - 1 - tile) / G);
+        cache.load(p.x.type, n, tile, s);
+      } else {
+        load_chunks<kType, kWhole>(p.x.type, x, n, column, kTile, s);
+      }
+      if (kWhole && !add) return;  // what is kept is what was copied
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) d[i] = column + i < n ? Elements::centred(d[i], first_mean) : 0.0f;
-      part[0] = chunk_sum(d);
-      part[1] = chunk_products(d, d);
-      sums.add(part);
+      for (int k = 0; k < G; ++k) {
+        float v[kChunk];
+        if (add) {
+          add_residual<kType>(p.s_type, s[k], other[k], v);
+          if (!again && stored != nullptr) {
+            store_chunk<kType, kWhole>(p.s.type, stored, n, column + k * kTile, v);
+          }
+        } else {
+          s[k].values(v);
+        }
+        if (keep) cache.store(n, tile + k, v);
+      }
+    };
+    // Where s lies over x or the residual, what is there after the first pass is s itself.
+    const auto again = [&](int tile, Chunk<kType>(&s)[G]) {
+      if (tile < cached) return cache.load(kept, n, tile, s);
+      if (stored == nullptr) return make(tile, true, s);
+      load_chunks<kType, kWhole>(p.s.type, stored, n, tile * kTile + first, kTile, s);
+    };
+    PackedVec<kWhole> packed_w[kSlots], packed_b[kLayer ? kSlots : 1];
+    const auto load_vectors = [&](int slot, int column) {
+      packed_w[slot].load(p.weight, n, column);
+      if constexpr (kLayer) packed_b[slot].load(p.bias, n, column);
+    };
+    const auto first_vectors = [&] {
+      if (!p.y.present) return;
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) load_vectors(k, k * kTile + first);
+    };
+
+    WideSums<1> sum(shared, thread);
+    for (int tile = 0; tile < tiles; tile += G) {
+      Chunk<kType> s[G];
+      make(tile, false, s);
+      float part[G];
+#pragma unroll
+      for (int k = 0; k < G; ++k) {
+        float v[kChunk];
+        s[k].values(v);
+        part[k] = kLayer ? chunk_sum(v) : chunk_products(v, v);
+      }
+      sum.template add<G>(part);
     }
-    float totals[2];
-    sums.finish(totals);
-    const auto found = spec::layer_statistics(first_mean, totals[0], totals[1], n_float, p.eps);
-    mean = found.mean;
-    rstd = found.rstd;
-  }
-  if (threadIdx.x == 0) {
-    if (p.mean != nullptr) p.mean[r] = mean;
-    if (p.rstd != nullptr) p.rstd[r] = rstd;
-  }
-  if (!p.y.present) return;
-  std::byte* const y = spec::row_of(p.y, r);
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int column = tile * kTile + first;
-    float w[kChunk], b[kChunk], v[kChunk];
-    load_packed<false>(p.weight, n, column).weights(p.weight, spec::effective_offset(p.offset), w);
-    load_packed<false>(p.bias, n, column).addends(p.bias, b);
-    xhat_values<kType, kLayer>(p, again(tile), mean, rstd, v);
-    finish_output(w, b, v);
-    store_chunk<kType, false>(p.y.type, y, n, column, v);
+    if constexpr (!kLayer) first_vectors();
+    float total[1], mean = 0.0f, rstd;
+    sum.finish(total);
+    if constexpr (!kLayer) {
+      rstd = spec::rms_rstd(total[0], n_float, p.eps);
+    } else {
+      const float first_mean = Scalar::div(total[0], n_float);
+      WideSums<2> sums(shared, thread);
+      for (int tile = 0; tile < tiles; tile += G) {
+        Chunk<kType> s[G];
+        again(tile, s);
+        float part[2 * G];
+#pragma unroll
+        for (int k = 0; k < G; ++k) {
+          const int column = (tile + k) * kTile + first;
+          float d[kChunk];
+          s[k].values(d);
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) {
+            const bool there = (kWhole ? column : column + i) < n;  // what is missing is +0, not -mean
+            d[i] = there ? Elements::centred(d[i], first_mean) : 0.0f;
+          }
+          part[k] = chunk_sum(d);
+          part[G + k] = chunk_products(d, d);
+        }
+        sums.template add<G>(part);
+      }
+      first_vectors();
+      float totals[2];
+      sums.finish(totals);
+      const auto found = spec::layer_statistics(first_mean, totals[0], totals[1], n_float, p.eps);
+      mean = found.mean;
+      rstd = found.rstd;
+    }
+    if (thread == 0) {
+      if (p.mean != nullptr) p.mean[r] = mean;
+      if (p.rstd != nullptr) p.rstd[r] = rstd;
+    }
+    std::byte* const y = p.y.present ? row_at<kWhole>(p.y, r) : nullptr;
+    r += gridDim.x;
+    const std::byte* const next = kWhole && r < p.m ? row_at<kWhole>(p.x, r) : nullptr;
+    for (int tile = 0; tile < tiles; tile += G) {
+      Chunk<kType> s[G];
+      if (y != nullptr) again(tile, s);
+      if (next != nullptr && tile < cached) {
+        cache.template copy<G>(p.x.type, next, n, tile);
+        copies_commit();
+      }
+      if (y == nullptr) continue;
+#pragma unroll
+      for (int k = 0; k < G; ++k) {
+        const int column = (tile + k) * kTile + first, slot = k % kSlots;
+        float w[kChunk], b[kChunk], v[kChunk];
+        if constexpr (kAhead == 0) load_vectors(slot, column);
+        xhat_values<kType, kLayer>(p, s[k], mean, rstd, v);
+        packed_w[slot].weights(p.weight, spec::effective_offset(p.offset), w);
+        if constexpr (kLayer) packed_b[slot].addends(p.bias, b);
+        if (!kLayer && p.bias.present) load_packed<kWhole>(p.bias, n, column).addends(p.bias, b);
+        if (kLayer || p.bias.present) {
+          finish_output(w, b, v);
+        } else {
+          finish_output(w, v);
+        }
+        if constexpr (kAhead > 0) load_vectors(slot, column + kAhead * kTile);
+        store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
+      }
+    }
+    if (next == nullptr) return;
+    x = next;
   }
 }
 

@@ -11,8 +11,13 @@ namespace truenorm::cuda {
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  const SplitShape shape{split.rows.shape, split.row_blocks, split.slabs,
-                         split.slabs_each, split.chunks,     plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  const SplitShape shape{.rows = split.rows.shape,
+                         .row_blocks = split.row_blocks,
+                         .slabs = split.slabs,
+                         .slabs_each = split.slabs_each,
+                         .chunks = split.chunks,
+                         .cached = static_cast<int>(split.cached),
+                         .counter = plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = split.slabs + split.row_blocks,
@@ -21,7 +26,7 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
                    .residence = plan.ordered ? Residence::kSure : Residence::kAny},
                   where, call, shape);
   };
-  if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer>);
+  if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer, kWhole>);
   switch (split.rows.chunks) {
     case 1: return with(&backward_split_kernel<kType, 1, kLayer, kWhole>);
     case 2: return with(&backward_split_kernel<kType, 2, kLayer, kWhole>);

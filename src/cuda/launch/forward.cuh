@@ -8,11 +8,15 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_forward_wide(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kType == Type::f32, device));
-  const std::size_t bytes = wide_shared_bytes(2) + static_cast<unsigned>(cached) * kWideThreads * sizeof(Chunk<kType>);
-  return launch({reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer>), call.m, kWideThreads, bytes},
+  constexpr bool kSingle = kType == Type::f32;
+  const auto cached = static_cast<int>(wide_cached_tiles(call.n, kSingle, device));
+  return launch({.kernel = reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer, kWhole>),
+                 .blocks = call.m,
+                 .threads = kWideThreads,
+                 .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
+                 .residence = kWhole ? Residence::kWanted : Residence::kAny},
                 where, call, cached);
 }
 
@@ -43,9 +47,11 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
   const RowPlan plan = plan_of(call, device);
-  if (plan.wide) return launch_forward_wide<kType, kLayer>(call, where, device);
-  return whole_chunks(call) ? launch_forward_rows<kType, kLayer, kAdd, true>(call, where, plan)
-                            : launch_forward_rows<kType, kLayer, kAdd, false>(call, where, plan);
+  const auto with = [&]<bool kWhole>() {
+    return plan.wide ? launch_forward_wide<kType, kLayer, kWhole>(call, where, device)
+                     : launch_forward_rows<kType, kLayer, kAdd, kWhole>(call, where, plan);
+  };
+  return whole_chunks(call) ? with.template operator()<true>() : with.template operator()<false>();
 }
 
 template <Type kType>

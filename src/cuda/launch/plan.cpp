@@ -72,6 +72,10 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
     return plan;
   }
   plan.split = plan_split(call.m, call.n, rows, vectors, call.dy.present, device);
+  if (plan.split.rows.wide && plan.split.row_blocks > 0 && call.dy.present && whole_chunks(call)) {
+    plan.split.single = matrices(call) == Type::f32;
+    plan.split.cached = split_cached_tiles(call.n, plan.split.single, columns, device);
+  }
   plan.ordered = in_place && plan.split.slabs > 0;
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;

@@ -95,10 +95,30 @@ constexpr std::size_t wide_shared_bytes(int sums) {
   return sizeof(float) * static_cast<unsigned>(sums * (kWideThreads / 32 * kTilesPerSegment + 32));
 }
 
+// Tiles of a whole row whose loads are under way together: in the forward, and in the backward, which has two matrices.
+inline constexpr int kForwardTiles = 4, kBackwardTiles = 2;
+
+// Thread blocks that a multiprocessor has registers for: where it has shared memory for two as well, one loads while
+// the other stores.
+constexpr int forward_wide_blocks_at_once(bool single, bool whole) { return single && whole ? 1 : 2; }
+constexpr int backward_wide_blocks_at_once(bool single, bool whole) { return !single && whole ? 2 : 1; }
+
+// What `cached` tiles of `matrices` matrices need beside the sums.
+constexpr std::size_t wide_shared_bytes(int sums, std::int64_t cached, int matrices, bool single) {
+  return wide_shared_bytes(sums) + static_cast<std::size_t>(cached * matrices) * kTile * (single ? 4u : 2u);
+}
+
+// Tiles that `bytes` of shared memory have room for: all of the row, or `together` at a time.
+constexpr std::int64_t wide_cached_tiles(std::int64_t n, std::size_t bytes, int matrices, bool single, int together) {
+  const std::int64_t tiles = (n + kTile - 1) / kTile;
+  const std::size_t left = bytes - std::min(bytes, wide_shared_bytes(2));
+  const auto room = static_cast<std::int64_t>(left / (kTile * (single ? 4u : 2u)) / static_cast<unsigned>(matrices));
+  return tiles <= room ? tiles : room / together * together;
+}
+
 // Tiles of s that the forward keeps between its passes.
 constexpr std::int64_t wide_cached_tiles(std::int64_t n, bool single, const Device& device) {
-  const std::int64_t room = static_cast<std::int64_t>(device.shared_bytes - wide_shared_bytes(2));
-  return std::min((n + kTile - 1) / kTile, room / (kTile * (single ? 4 : 2)));
+  return wide_cached_tiles(n, device.shared_bytes, 1, single, kForwardTiles);
 }
 
 // ---- The forward.

@@ -25,6 +25,8 @@ struct SplitPlan {
   std::int64_t slabs_each = 0;  // of the columns of one vector's gradient
   std::int64_t slabs = 0;       // of all of them
   int chunks = 8;               // a slab's width, in chunks of eight columns
+  std::int64_t cached = 0;      // of rows too long for registers: tiles of dy and s that stay in shared memory
+  bool single = false;          // as FP32
 
   friend constexpr bool operator==(const SplitPlan&, const SplitPlan&) = default;
 };
@@ -59,9 +61,19 @@ constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, int ve
   return plan;
 }
 
+// Tiles of a long row's dy and s that stay in shared memory between its two passes. Two thread blocks a multiprocessor
+// are worth more than all of a row: what is read again comes from L2 then, and columns have few loads under way. Where
+// a row alone is far too long for that, it has all that there is.
+constexpr std::int64_t split_cached_tiles(std::int64_t n, bool single, bool columns, const Device& device) {
+  constexpr std::size_t kReserved = 1 << 10;  // of each thread block, by the system
+  const auto within = [&](std::size_t bytes) { return wide_cached_tiles(n, bytes, 2, single, kBackwardTiles); };
+  const std::int64_t half = within((device.shared_bytes + kReserved) / 2 - kReserved);
+  return !single && (columns || 2 * half * kTile >= n) ? half : within(device.shared_bytes);
+}
+
 constexpr std::size_t split_shared_bytes(const SplitPlan& plan) {
   return std::max(plan.slabs == 0 ? 0 : columns_shared_bytes(plan.threads, plan.chunks),
-                  plan.rows.wide ? wide_shared_bytes(2) : row_shared_bytes(plan.rows, 2));
+                  plan.rows.wide ? wide_shared_bytes(2, plan.cached, 2, plan.single) : row_shared_bytes(plan.rows, 2));
 }
 
 }  // namespace truenorm::cuda
