@@ -163,6 +163,33 @@ TEST_F(Cases_Range, NanAndInfStayInTheirRow) {
   }
 }
 
+// Infinity times the +0 that stands past a row's end would be no number.
+TEST_F(Cases_Range, NothingPastARowsEndMeetsAnInfinity) {
+  for (const std::int64_t n : {700, 1000, 1001, 20000, 20001, 30000, 30001}) {
+    for (const tn_op op : {TN_RMS_NORM, TN_LAYER_NORM}) {
+      SCOPED_TRACE(testing::Message() << "N = " << n << ", operation " << op);
+      const bool layer = op == TN_LAYER_NORM;
+      const auto positive = [&](auto, auto) { return 1 + std::abs(rng.normal()); };
+      tn_backward_args b = backward_args(op);
+      b.dy = filled(TN_BF16, 3, n, positive);
+      b.s = filled(TN_BF16, 3, n, positive);
+      b.weight = arena.vector(TN_F32, n);
+      b.rstd = arena.vector(TN_F32, 3);
+      if (layer) b.mean = arena.vector(TN_F32, 3);
+      for (std::int64_t c = 0; c < n; ++c) set_value(b.weight, 0, c, 1.0f);
+      if (!layer) set_value(b.weight, 0, n - 1, INFINITY);
+      for (std::int64_t r = 0; r < 3; ++r) {
+        set_value(b.rstd, 0, r, 1.0f);
+        if (layer) set_value(b.mean, 0, r, r == 1 ? 0.5f : INFINITY);
+      }
+      b.dx = arena.matrix(TN_BF16, 3, n);
+      check(arena, b);
+      EXPECT_EQ(value_at(b.dx, 0, 0), -INFINITY);
+      EXPECT_EQ(std::isfinite(value_at(b.dx, 1, 0)), layer);
+    }
+  }
+}
+
 TEST_F(Cases_Range, LargeFp32Values) {
   expect_exact(norm(TN_RMS_NORM, filled(TN_F32, 2, 500, [](auto, auto) { return 7e9; }), TN_F32));
   // Squares overflow: rstd is 0, and so is y.

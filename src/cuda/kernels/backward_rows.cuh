@@ -49,14 +49,21 @@ __device__ __forceinline__ void add_to_bias(const float (&g)[kChunk], float (&db
   for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
 }
 
-// A chunk's terms of the row's two sums; `shift` is LayerNorm's.
-template <Type kType, bool kLayer>
+// A chunk's terms of the row's two sums; `shift` is LayerNorm's. `there`: elements of the row from the chunk's first
+// on. Those that it lacks add +0, even where the mean is infinite, or the weight, which is another chunk's where a
+// whole one is missing.
+template <Type kType, bool kLayer, bool kWhole>
 __device__ __forceinline__ void sum_terms(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
-                                          float mean, float& slope, float& shift) {
+                                          float mean, int there, float& slope, float& shift) {
   float g[kChunk], d[kChunk], t[kChunk];
   products<kType, kLayer>(dy, s, mean, g, d, t);
+  if (kLayer && !kWhole && there < kChunk) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) t[i] = i < there ? t[i] : 0.0f;
+  }
   slope = chunk_products(t, w);
   if constexpr (kLayer) shift = chunk_products(g, w);
+  if (kWhole && there <= 0) slope = shift = 0.0f;
 }
 
 template <bool kLayer>
@@ -174,7 +181,8 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
   for (int c = 0; c < C; ++c) {
     float w[kChunk];
     weights(c, w);
-    sum_terms<kType, kLayer>(dy[c], s[c], w, of.mean, sums[0][c], sums[kSums - 1][c]);
+    sum_terms<kType, kLayer, kWhole>(dy[c], s[c], w, of.mean, n - at.first - c * at.kStep, sums[0][c],
+                                     sums[kSums - 1][c]);
   }
   row_sums<kSums, C>(at, sums, shared, total);
   if (!active) return;

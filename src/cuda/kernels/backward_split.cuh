@@ -115,8 +115,7 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
       const int column = (tile + k) * kTile + first;
       float w[kChunk];
       take_weights(column, w);
-      sum_terms<kType, kLayer>(g[k], v[k], w, of.mean, part[k], part[(kSums - 1) * G + k]);
-      if (column >= n) part[k] = part[(kSums - 1) * G + k] = 0.0f;  // the weight is another chunk's
+      sum_terms<kType, kLayer, kWhole>(g[k], v[k], w, of.mean, n - column, part[k], part[(kSums - 1) * G + k]);
     }
     sums.template add<G>(part);
   }
