@@ -9,18 +9,17 @@ namespace {
 
 using cuda::BackwardPlan;
 using cuda::Device;
-using cuda::RowPlan;
+using cuda::ForwardPlan;
 using spec::Rows;
 using spec::Type;
 
 constexpr std::size_t kAligned = 64;  // src/api/dispatch.cpp
 
-CudaLaunch launch_rows(const spec::ForwardCall& call, const RowPlan& plan) {
+CudaLaunch launch_rows(const spec::ForwardCall& call, const ForwardPlan& plan) {
   CudaLaunch launch;
-  launch.blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta;
-  launch.resident = !plan.once;
+  launch.blocks = (call.m + plan.rows - 1) / plan.rows;
   launch.threads = plan.threads;
-  launch.shared_bytes = cuda::forward_shared_bytes(plan, call.layer_norm);
+  launch.shared_bytes = plan.shared_bytes;
   return launch;
 }
 
@@ -29,7 +28,7 @@ CudaLaunch launch_wide(const spec::ForwardCall& call, const Device& device, std:
   cached = cuda::wide_cached_tiles(call.n, single, device);
   CudaLaunch launch;
   launch.blocks = call.m;
-  launch.resident = cuda::whole_chunks(call);
+  launch.resident = true;
   launch.threads = cuda::kWideThreads;
   launch.shared_bytes = cuda::wide_shared_bytes(2, cached, 1, single);
   return launch;
@@ -54,9 +53,9 @@ CudaLaunch launch_backward(const BackwardPlan& plan) {
 
 // ---- The call that is planned.
 
-// Memory that is never touched: only addresses matter. Odd by one element where matrices are not aligned.
+// Memory that is never touched: only addresses matter. Odd by one element where they are not aligned.
 struct Places {
-  static constexpr int kMost = 4;
+  static constexpr int kMost = 6;
   alignas(16) std::array<std::byte, std::size_t{16} * kMost> memory{};
   int used = 0;
 
@@ -72,6 +71,8 @@ struct Places {
   }
 };
 
+spec::Vec vector(const Rows& place) { return {place.data, place.type, true}; }
+
 spec::ForwardCall forward_call(const PlannedCall& call, Places& places) {
   spec::ForwardCall out;
   out.m = call.shape.m;
@@ -79,6 +80,8 @@ spec::ForwardCall forward_call(const PlannedCall& call, Places& places) {
   out.layer_norm = call.op.op == TN_LAYER_NORM;
   out.x = places.matrix(call, call.dtype);
   out.y = places.matrix(call, call.out_dtype);
+  out.weight = vector(places.matrix(call, call.dtype));
+  if (out.layer_norm) out.bias = vector(places.matrix(call, call.dtype));
   if (call.op.add) out.residual = places.matrix(call, call.residual_dtype);
   if (call.op.add) out.s = places.matrix(call, call.residual_dtype);
   out.s_type = out.s.present ? out.s.type : out.x.type;

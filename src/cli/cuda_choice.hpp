@@ -10,7 +10,6 @@
 
 #include "cli/bench_plan.hpp"
 #include "cuda/launch/plan.hpp"
-#include "cuda/tuning/rows.hpp"
 
 namespace truenorm::cli {
 
@@ -24,7 +23,7 @@ struct PlannedCall {
   tn_dtype residual_dtype;  // of the residual stream: residual, s and ds
   tn_dtype out_dtype;       // of y or dx
   bool in_place = false;    // dx is written over dy
-  bool aligned = true;      // matrices start at a multiple of 16 bytes
+  bool aligned = true;      // matrices and the forward's vectors start at a multiple of 16 bytes
 };
 
 enum class CudaKernel { forward, forward_wide, backward_strips, backward_split, backward_split_wide };
@@ -39,10 +38,10 @@ struct CudaLaunch {
 
 struct CudaChoice {
   CudaKernel kernel = CudaKernel::forward;
-  tn_dtype kept = TN_F32;  // the matrix type that the kernel is compiled for: FP32 stands for every mixture
+  tn_dtype kept = TN_F32;  // the matrix type that the kernel is compiled for: FP32 stands for every other call
   bool whole = false;      // whole chunks of 16 aligned bytes are loaded and stored
   CudaLaunch launch;
-  std::optional<cuda::RowPlan> forward;
+  std::optional<cuda::ForwardPlan> forward;
   std::int64_t cached_tiles = 0;  // forward_wide, backward_split_wide: of a row, in shared memory
   std::optional<cuda::BackwardPlan> backward;
   std::size_t workspace_bytes = 0, counter_bytes = 0;  // as tn_backward_workspace says

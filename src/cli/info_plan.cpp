@@ -137,6 +137,18 @@ PlannedCall call_of(const InfoPlanOptions& options) {
 
 // ---- What is printed: one function for each of the backend's structs. The text is made of the JSON.
 
+Json fields(const cuda::ForwardPlan& plan) {
+  if (plan.wide) return {{"wide", true}};
+  return {{"wide", false},
+          {"threads", plan.threads},
+          {"chunks_per_thread", plan.chunks},
+          {"lanes_per_row", 1 << plan.log_lanes},
+          {"warps_per_row", plan.warps},
+          {"rows_per_thread_block", plan.rows},
+          {"vectors_by_first_level_cache", plan.cached},
+          {"shared_bytes", plan.shared_bytes}};
+}
+
 Json fields(const cuda::RowPlan& plan) {
   if (plan.wide) return {{"wide", true}};
   return {{"wide", false},
@@ -145,7 +157,6 @@ Json fields(const cuda::RowPlan& plan) {
           {"lanes_per_row", 1 << plan.shape.log_lanes},
           {"warps_per_row", plan.shape.warps},
           {"rows_per_thread_block", plan.shape.rows_per_cta},
-          {"a_row_each", plan.once},
           {"only_row", plan.shape.only_row}};
 }
 

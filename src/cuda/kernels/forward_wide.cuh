@@ -7,10 +7,10 @@
 
 namespace truenorm::cuda {
 
-// A thread block keeps `cached` tiles of s, behind the sums' shared memory. Where chunks are whole, it goes over rows,
-// some apart; all these tiles of x are asked for at once, and the next row's as soon as this one's have been read for
-// the last time, so that loads are under way whatever else is done; what is not kept is loaded some tiles at a time.
-// Else it has one row.
+// A thread block goes over rows, some apart, and keeps `cached` tiles of s, behind the sums' shared memory. Where
+// chunks are whole, all these tiles of x are asked for at once, and the next row's as soon as this one's have been read
+// for the last time, so that loads are under way whatever else is done; what is not kept is loaded some tiles at a
+// time.
 template <Type kType, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kWideThreads, forward_wide_blocks_at_once(kType == Type::f32, kWhole))
     forward_wide_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ int cached) {
@@ -134,11 +134,11 @@ __global__ void __launch_bounds__(kWideThreads, forward_wide_blocks_at_once(kTyp
     }
     std::byte* const y = p.y.present ? row_at<kWhole>(p.y, r) : nullptr;
     r += gridDim.x;
-    const std::byte* const next = kWhole && r < p.m ? row_at<kWhole>(p.x, r) : nullptr;
+    const std::byte* const next = r < p.m ? row_at<kWhole>(p.x, r) : nullptr;
     for (int tile = 0; tile < tiles; tile += G) {
       Chunk<kType> s[G];
       if (y != nullptr) again(tile, s);
-      if (next != nullptr && tile < cached) {
+      if (kWhole && next != nullptr && tile < cached) {
         cache.template copy<G>(p.x.type, next, n, tile);
         copies_commit();
       }

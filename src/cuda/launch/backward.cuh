@@ -108,8 +108,11 @@ template <Type kType, bool kLayer>
 const char* launch_backward_op(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                                void* counters) {
   if (plan.strips.fits) return launch_strips<kType, kLayer>(call, where, plan, data, counters);
-  return whole_chunks(call) ? launch_split<kType, kLayer, true>(call, where, plan, counters)
-                            : launch_split<kType, kLayer, false>(call, where, plan, counters);
+  // Rows that are not whole are kept as FP32.
+  if constexpr (kType == Type::f32) {
+    if (!whole_chunks(call)) return launch_split<kType, kLayer, false>(call, where, plan, counters);
+  }
+  return launch_split<kType, kLayer, true>(call, where, plan, counters);
 }
 
 template <Type kType>

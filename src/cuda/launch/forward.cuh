@@ -16,42 +16,65 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
                  .blocks = call.m,
                  .threads = kWideThreads,
                  .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
-                 .residence = kWhole ? Residence::kWanted : Residence::kAny},
+                 .residence = Residence::kWanted},
                 where, call, cached);
 }
 
+inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan& plan, Type type) {
+  const auto usual = [&](const auto& t) { return t.present && t.type == type; };
+  const bool plain = usual(call.weight) && (call.layer_norm ? usual(call.bias) : !call.bias.present);
+  const bool one_type = usual(call.x) && (!call.y.present || usual(call.y));
+  return {.m = static_cast<unsigned int>(call.m),
+          .n = static_cast<int>(call.n),
+          .log_lanes = plan.log_lanes,
+          .warps = plan.warps,
+          .rows = plan.rows,
+          .eps = call.eps,
+          .offset = spec::effective_offset(call.offset),
+          .cached = plan.cached,
+          .round_xhat = call.round_xhat,
+          .plain = plain && one_type && !(call.round_xhat && type == Type::f32),
+          .xhat_type = call.xhat_type,
+          .s_type = call.s_type,
+          .x = rows_at(call.x, call.m),
+          .weight = call.weight,
+          .bias = call.bias,
+          .y = rows_at(call.y, call.m),
+          .mean = call.mean,
+          .rstd = call.rstd,
+          .residual = rows_at(call.residual, call.m),
+          .s = rows_at(call.s, call.m)};
+}
+
 template <Type kType, bool kLayer, bool kAdd, bool kWhole>
-const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const RowPlan& plan) {
+const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const ForwardPlan& plan) {
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
-                   .blocks = (call.m + plan.shape.rows_per_cta - 1) / plan.shape.rows_per_cta,
+                   .blocks = (call.m + plan.rows - 1) / plan.rows,
                    .threads = plan.threads,
-                   .shared_bytes = forward_shared_bytes(plan, kLayer),
-                   .residence = plan.once ? Residence::kAny : Residence::kWanted},
-                  where, call, plan.shape);
+                   .shared_bytes = plan.shared_bytes},
+                  where, forward_args(call, plan, kType));
   };
-  // Few rows of few chunks have a kernel of their own, if they are whole.
-  constexpr bool kOnce = kWhole;
   switch (plan.chunks) {
-    case 1:
-      return plan.once ? with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, kOnce>)
-                       : with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, false>);
-    case 2:
-      return plan.once ? with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, kOnce>)
-                       : with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, false>);
-    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, false>);
-    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole, false>);
+    case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole>);
+    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole>);
+    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole>);
+    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole>);
   }
 }
 
 template <Type kType, bool kLayer, bool kAdd>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  const RowPlan plan = plan_of(call, device);
+  const ForwardPlan plan = plan_of(call, device);
   const auto with = [&]<bool kWhole>() {
     return plan.wide ? launch_forward_wide<kType, kLayer, kWhole>(call, where, device)
                      : launch_forward_rows<kType, kLayer, kAdd, kWhole>(call, where, plan);
   };
-  return whole_chunks(call) ? with.template operator()<true>() : with.template operator()<false>();
+  // Rows that are not whole are kept as FP32.
+  if constexpr (kType == Type::f32) {
+    if (!whole_chunks(call)) return with.template operator()<false>();
+  }
+  return with.template operator()<true>();
 }
 
 template <Type kType>

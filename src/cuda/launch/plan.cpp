@@ -9,7 +9,6 @@ using spec::Vec;
 namespace {
 
 constexpr std::size_t kCounterBytes = 16;
-constexpr std::int64_t kMostRows = INT32_MAX - 65536;  // so that a row past the last is still a number
 
 Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
 
@@ -27,12 +26,14 @@ bool same_place(const Rows& a, const Rows& b) { return a.present && b.present &&
 }  // namespace
 
 Type matrices(const spec::ForwardCall& call) {
+  if (!whole_chunks(call)) return Type::f32;
   Type type = call.x.type;
   for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
   return call.residual.present && call.s_type != type ? Type::f32 : type;
 }
 
 Type matrices(const spec::BackwardCall& call) {
+  if (!whole_chunks(call)) return Type::f32;
   Type type = call.dy.present ? call.dy.type : call.ds.type;
   for (const Rows* t : {&call.ds, &call.dx, &call.dresidual}) type = common(type, *t);
   return call.dy.present ? common(type, call.s) : type;
@@ -81,8 +82,16 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   return plan;
 }
 
-RowPlan plan_of(const spec::ForwardCall& call, const Device& device) {
-  return plan_forward(call.m, call.n, matrices(call) == Type::f32, call.layer_norm, call.residual.present, device);
+ForwardPlan plan_of(const spec::ForwardCall& call, const Device& device) {
+  const auto bytes = [](const Vec& v) { return v.present ? static_cast<int>(spec::size_of(v.type)) : 0; };
+  return plan_forward(call.m, call.n,
+                      {.single = matrices(call) == Type::f32,
+                       .whole = whole_chunks(call),
+                       .layer = call.layer_norm,
+                       .add = call.residual.present,
+                       .weight_bytes = bytes(call.weight),
+                       .bias_bytes = bytes(call.bias)},
+                      device);
 }
 
 }  // namespace truenorm::cuda

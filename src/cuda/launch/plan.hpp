@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/run.hpp"
+#include "cuda/tuning/forward.hpp"
 #include "cuda/tuning/split.hpp"
 #include "cuda/tuning/strips.hpp"
 
@@ -14,10 +15,11 @@ struct BackwardPlan {
   Scratch scratch;
 };
 
-RowPlan plan_of(const spec::ForwardCall& call, const Device& device);
+ForwardPlan plan_of(const spec::ForwardCall& call, const Device& device);
 BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device);
 
-// The type of all matrices of a call; FP32 where they differ.
+// The type that a call's kernel keeps matrices as: that of all of them; FP32 where they differ, or chunks are not
+// whole.
 spec::Type matrices(const spec::ForwardCall& call);
 spec::Type matrices(const spec::BackwardCall& call);
 

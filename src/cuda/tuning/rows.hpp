@@ -10,7 +10,10 @@
 
 namespace truenorm::cuda {
 
-// The threads of a row; see kernels/forward.cuh and device/reduce.cuh.
+// Rows are counted in 32 bits, and a row past the last is still a number; more of them go tile by tile.
+inline constexpr std::int64_t kMostRows = INT32_MAX - 65536;
+
+// The threads of a row; see device/reduce.cuh.
 struct RowShape {
   int log_lanes = 5;      // lanes a row: fewer than 32 only for rows shorter than a block
   int warps = 1;          // warps a row
@@ -22,7 +25,6 @@ struct RowShape {
 
 struct RowPlan {
   bool wide = false;  // a thread block goes over the row tile by tile
-  bool once = false;  // few rows: a group of threads has one
   int chunks = 1;     // chunks of eight elements in each thread: 1, 2 or 4
   int threads = 0;    // of a thread block
   RowShape shape;
@@ -78,14 +80,6 @@ constexpr std::size_t row_shared_bytes(const RowPlan& plan, int sums) {
   return plan.shape.warps == 1 ? 0 : sizeof(float) * static_cast<unsigned>(sums * plan.shape.warps * plan.chunks);
 }
 
-// The weight, and LayerNorm's bias, as all rows need them: in registers while these are few, else in shared memory.
-constexpr bool keeps_in_shared(int chunks) { return chunks > 2; }
-
-constexpr std::size_t forward_shared_bytes(const RowPlan& plan, bool layer) {
-  const std::size_t kept = sizeof(float) * 8u * static_cast<unsigned>(plan.chunks * plan.threads * (layer ? 2 : 1));
-  return (keeps_in_shared(plan.chunks) ? kept : 0) + 2 * row_shared_bytes(plan, layer ? 3 : 1);
-}
-
 // Rows too long for registers: a thread block of kWideThreads goes over a row tile by tile (device/wide.cuh).
 inline constexpr int kWideThreads = 512;
 inline constexpr int kTile = kWideThreads * 8;  // columns: a block of 256 for each warp
@@ -119,19 +113,6 @@ constexpr std::int64_t wide_cached_tiles(std::int64_t n, std::size_t bytes, int 
 // Tiles of s that the forward keeps between its passes.
 constexpr std::int64_t wide_cached_tiles(std::int64_t n, bool single, const Device& device) {
   return wide_cached_tiles(n, device.shared_bytes, 1, single, kForwardTiles);
-}
-
-// ---- The forward.
-
-// Many chunks in a thread: what is done once a row is then done by few warps. Few where a thread also has a residual to
-// keep, and where there are few rows, which are sooner done by many threads.
-constexpr RowPlan plan_forward(std::int64_t m, std::int64_t n, bool single, bool layer, bool add,
-                               const Device& device) {
-  const bool few = m <= 2 * device.multiprocessors;
-  RowPlan plan = plan_rows(m, n, few || add || single ? 2 : 4, 4, 1024, !layer && !add && !single, device);
-  plan.once = few && !keeps_in_shared(plan.chunks);
-  plan.wide = plan.wide || forward_shared_bytes(plan, layer) > device.shared_bytes;
-  return plan;
 }
 
 }  // namespace truenorm::cuda

@@ -1,0 +1,83 @@
+// How the forward's rows are spread over threads (kernels/forward.cuh). No choice here can change a bit of a result.
+#pragma once
+
+#include "cuda/tuning/rows.hpp"
+
+namespace truenorm::cuda {
+
+struct ForwardPlan {
+  bool wide = false;             // a thread block goes over the row tile by tile
+  int chunks = 1;                // chunks of eight elements in each thread: 1 to 4
+  int threads = 0;               // of a thread block
+  int log_lanes = 5;             // lanes a row: fewer than 32 only for rows shorter than a block
+  int warps = 1;                 // warps a row
+  int rows = 1;                  // of a thread block: more than 1 only where a row has one warp or part of one
+  bool cached = true;            // weight and bias by way of the first-level cache
+  std::size_t shared_bytes = 0;  // of a thread block
+
+  friend constexpr bool operator==(const ForwardPlan&, const ForwardPlan&) = default;
+};
+
+inline constexpr int kForwardThreads = 768;  // at most
+
+// What a call asks of shared memory. x and what is added to it lie there, and the vectors.
+struct ForwardOperands {
+  bool single;  // matrices are kept as FP32
+  bool whole;   // rows start at multiples of sixteen bytes and have whole chunks
+  bool layer, add;
+  int weight_bytes;  // of an element: 0 where there is no weight
+  int bias_bytes;
+};
+
+// Sums of several warps: places for one or three of them, 32 floats each.
+constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32u * (layer ? 3 : 1); }
+
+constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const ForwardOperands& of) {
+  const auto chunks = static_cast<std::size_t>(plan.threads * plan.chunks);
+  const int matrices = of.add ? 2 : 1;
+  if (of.whole) {
+    const int each = matrices * (of.single ? 32 : 16) + 8 * (of.weight_bytes + of.bias_bytes);
+    return forward_sums_bytes(of.layer) + chunks * static_cast<unsigned>(each);
+  }
+  const int vectors = (of.weight_bytes > 0 ? 1 : 0) + (of.bias_bytes > 0 ? 1 : 0);
+  const std::size_t runs = chunks >> plan.log_lanes;
+  return forward_sums_bytes(of.layer) + static_cast<unsigned>(matrices + vectors) * (chunks * 32 + runs * 16);
+}
+
+// A thread with many chunks: what is done once a row is then done by few warps. Few rows, if they are not long, are
+// sooner done by more.
+constexpr int forward_chunks(std::int64_t blocks, bool few) {
+  if (blocks <= 3) return static_cast<int>(blocks);
+  if (few && blocks <= 16) return 2;
+  return (blocks + 3) / 4 * 16 > blocks * 5 ? 2 : 4;  // not many of them past the row's end
+}
+
+constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const ForwardOperands& of, const Device& device) {
+  constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
+  // LayerNorm's vectors, of many columns, would push each other out of the first-level cache; the weight by itself is
+  // better asked for there, as all thread blocks of a multiprocessor want it.
+  constexpr std::int64_t kCachedColumns = 1024;
+  ForwardPlan plan;
+  const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
+  plan.chunks = forward_chunks(blocks, m <= 2 * device.multiprocessors);
+  plan.cached = !of.layer || n <= kCachedColumns;
+  const std::int64_t warps = (blocks + plan.chunks - 1) / plan.chunks;
+  if (warps * 32 > kForwardThreads || m > kMostRows) {
+    plan.wide = true;
+    return plan;
+  }
+  plan.warps = static_cast<int>(warps);
+  if (blocks == 1) {
+    while (plan.log_lanes > 0 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
+  }
+  plan.rows = plan.warps > 1 ? 1 : kNarrowThreads >> plan.log_lanes;
+  // Few rows are better spread over all multiprocessors.
+  const int warp_rows = 32 >> plan.log_lanes;
+  while (plan.rows / 2 >= warp_rows && m / plan.rows < 2 * device.multiprocessors) plan.rows /= 2;
+  plan.threads = (plan.warps << plan.log_lanes) * plan.rows;
+  plan.shared_bytes = forward_shared_bytes(plan, of);
+  plan.wide = plan.shared_bytes > device.shared_bytes;
+  return plan;
+}
+
+}  // namespace truenorm::cuda
