@@ -86,6 +86,8 @@ void DeviceCopy::upload() {
   for (const auto& [host, place] : places_) {
     require(cudaMemcpy(place.device, host, place.size, cudaMemcpyHostToDevice));
   }
+  // A copy from pageable memory may return before its last bytes have arrived, and streams of the tests wait for none.
+  require(cudaDeviceSynchronize());
 }
 
 void DeviceCopy::download() {

@@ -23,17 +23,19 @@ __device__ __forceinline__ void copy_async(unsigned int to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-// The same where `wanted`, without a branch; `cached`: by way of the first-level cache, for what others will ask for
+// The same where `wanted`, without a branch; kCached: by way of the first-level cache, for what others will ask for
 // too.
+template <bool kCached>
 __device__ __forceinline__ void copy_async_if(bool wanted, unsigned int to, const void* from) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(to),
-               "l"(from), "r"(static_cast<unsigned int>(wanted))
-               : "memory");
-}
-__device__ __forceinline__ void copy_async_cached_if(bool wanted, unsigned int to, const void* from) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], 16; }" ::"r"(to),
-               "l"(from), "r"(static_cast<unsigned int>(wanted))
-               : "memory");
+  if constexpr (kCached) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], 16; }" ::"r"(to),
+                 "l"(from), "r"(static_cast<unsigned int>(wanted))
+                 : "memory");
+  } else {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(to),
+                 "l"(from), "r"(static_cast<unsigned int>(wanted))
+                 : "memory");
+  }
 }
 
 // Four bytes, of which only the first `bytes` are read, and zeros for the others.

@@ -16,12 +16,12 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam>
-class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
-  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam>;
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
+  static_assert(kWhole || kType == Type::f32);
+  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole>;
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
-  using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes;
-  using Tiles::kStep;
+  using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes, Tiles::half_of, Tiles::kStep;
   using Tiles::lanes, Tiles::kKernel, Tiles::kRows, Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages;
   using Tiles::tiles, Tiles::row, Tiles::place, Tiles::fetch, Tiles::chunk, Tiles::read_statistics, Tiles::dx;
   using typename Tiles::Statistics;
@@ -47,10 +47,9 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
     start_group(group);
     // Rows of the first tile are under way before anything else is asked for.
     fetch(0);
-    PackedVec<true> packed[C];
+    PackedVec<kWhole> packed[C];
 #pragma unroll
     for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
-    __syncwarp();
     if constexpr (!kWarp) init_sums();
 #pragma unroll
     for (int c = 0; c < C; ++c) {
@@ -71,7 +70,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
-    FinalSums<kKernel.partials()> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n});
+    FinalSums<kKernel.partials()> final_sums(p.dweight, p.dbias, {a.partials, a.groups, a.n, a.pitch});
     grid_wait(a.counter, gridDim.x);
     final_sums.run(scratch);
   }
@@ -153,13 +152,22 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
     for (int b = 0; b < kRows; ++b) {
       const int r = row + b * a.strips;
       if (r >= a.m) break;
+      const int half = half_of(a.dy, p.dy, r), s_half = half_of(a.s, p.s, r);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
         if (!has(c)) continue;
         float g[kChunk], d[kChunk], t[kChunk], weight[kChunk];
         weight_of(c, weight);
-        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type), chunk(tile, 1, b, c, p.s.type), of_rows.mean[b], g, d,
-                                t);
+        products<kType, kLayer>(chunk(tile, 0, b, c, p.dy.type, half), chunk(tile, 1, b, c, p.s.type, s_half),
+                                of_rows.mean[b], g, d, t);
+        if constexpr (kLayer && !kWhole) {  // what is not there is not centred either
+          const int there = own - first - c * kStep;
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) {
+            d[i] = i < there ? d[i] : 0.0f;
+            t[i] = i < there ? t[i] : 0.0f;
+          }
+        }
         part[b * kSums * kWidth + c] = chunk_products(t, weight);
         if constexpr (kLayer) part[(b * kSums + 1) * kWidth + c] = chunk_products(g, weight);
         if (a.plain) {
@@ -236,34 +244,37 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
       RowSlopes of{with.mean[b], with.rstd[b], 0.0f, 0.0f};
       of.minus_slope = __shfl_sync(kAllLanes, slope, b * kSums * kOfSum, lanes);
       if constexpr (kLayer) of.shift = -__shfl_sync(kAllLanes, slope, (b * kSums + 1) * kOfSum, lanes);
-      if (r < a.m) make_gradient(tile, b, r, of);
+      if (!kWhole || r < a.m) make_gradient(tile, b, r, of);
       dx += a.dx.step;
       r += a.strips;
     }
   }
 
+  // Where rows start anywhere, also of a row that is not there, for what lanes store together.
   __device__ __forceinline__ void make_gradient(const std::byte* tile, int b, int r, const RowSlopes& of) {
-    if (!a.in_order) dx = row_at<true>(p.dx.present ? p.dx : p.dresidual, r) + column_bytes(a.dx_type);
+    const bool there = kWhole || r < a.m;
+    if (!a.in_order && there) dx = row_at<true>(p.dx.present ? p.dx : p.dresidual, r) + column_bytes(a.dx_type);
+    const int half = there ? half_of(a.dy, p.dy, r) : 0, s_half = there ? half_of(a.s, p.s, r) : 0;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      if (!has(c)) continue;
-      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type);
-      const Chunk<kType> s_c = chunk(tile, 1, b, c, p.s.type);
+      if (kWhole && !has(c)) continue;
+      const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type, half);
+      const Chunk<kType> s_c = chunk(tile, 1, b, c, p.s.type, s_half);
       float v[kChunk], weight[kChunk];
       weight_of(c, weight);
       if constexpr (kAdd) {
         float d[kChunk];
-        chunk(tile, 2, b, c, p.ds.type).values(d);
+        chunk(tile, 2, b, c, p.ds.type, there ? half_of(a.ds, p.ds, r) : 0).values(d);
         gradient_values<kType, kLayer>(
             dy_c, s_c, weight, of, [&](int i) { return d[i]; }, v);
       } else {
         gradient_values<kType, kLayer>(dy_c, s_c, weight, of, v);
       }
-      store_whole<kType>(a.dx_type, dx + c * kStep * bytes_each<kType>(a.dx_type), v);
+      this->store(a.dx_type, dx, there, tile, b, c, v);
       if (a.two_outputs) {
         const Type type = p.dresidual.type;
-        store_whole<kType>(type,
-                           row_at<true>(p.dresidual, r) + column_bytes(type) + c * kStep * bytes_each<kType>(type), v);
+        std::byte* const to = there ? row_at<true>(p.dresidual, r) + column_bytes(type) : nullptr;
+        this->store(type, to, there, tile, b, c, v);
       }
     }
   }
@@ -271,10 +282,10 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
   // ---- Partial sums: the tree over the thread block's own strips, which are neighbours, to where all see it.
 
   __device__ __forceinline__ void publish(int group) {
-    float* to = a.partials + std::int64_t{group} * a.n + begin;
+    float* to = a.partials + std::int64_t{group} * a.pitch + begin;
     if (p.dweight.present) {
       publish(dweight, to);
-      to += std::int64_t{a.groups} * a.n;
+      to += std::int64_t{a.groups} * a.pitch;
     }
     if constexpr (kLayer) {
       if (p.dbias.present) publish(dbias, to);
@@ -283,8 +294,8 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
 
   __device__ __forceinline__ void publish(float (&v)[C][kChunk], float* to) {
     if constexpr (kWarp) {
-      const int pitch = lanes * kChunk;
-      float* const to_warp = scratch + warp * pitch;
+      const int columns = lanes * kChunk;
+      float* const to_warp = scratch + warp * columns;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
         __syncthreads();
@@ -297,8 +308,8 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
         }
         __syncthreads();
         const int i = thread;
-        if (i < pitch && c * kStep + i < a.n) {
-          const auto of_warp = [&](int j) { return scratch[j * pitch + i]; };
+        if (i < columns && c * kStep + i < a.pitch) {
+          const auto of_warp = [&](int j) { return scratch[j * columns + i]; };
           __stcg(to + c * kStep + i, a.teams == 16 ? tree<16>(of_warp) : tree<8>(of_warp));
         }
       }
@@ -336,11 +347,11 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam> {
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam>
-__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam).threads(), 1)
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kLayer, kAdd, kTeam>(args, memory).run();
+  Strips<kType, C, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

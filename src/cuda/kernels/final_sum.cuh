@@ -6,11 +6,12 @@
 
 namespace truenorm::cuda {
 
-// Partial sums of dweight, dbias or both, in this order: [which][count][n] floats. n is a multiple of eight.
+// Partial sums of dweight, dbias or both, in this order: [which][count][pitch] floats, the first n of them columns. The
+// pitch is a multiple of eight.
 struct Partials {
   const float* sums;
   int count;
-  int n;
+  int n, pitch;
 };
 
 // out[column] = the tree over at most kCount (64, 128 or 256) partial sums of that column, rounded, for this thread
@@ -27,7 +28,7 @@ class FinalSums {
   static constexpr std::size_t kSharedBytes = 2 * kWarps * kPitch * sizeof(float);
 
   __device__ __forceinline__ FinalSums(const spec::Vec& dweight, const spec::Vec& dbias, const Partials& of)
-      : weight(dweight), bias(dbias), n(of.n), count(of.count) {
+      : weight(dweight), bias(dbias), columns(of.n), n(of.pitch), count(of.count) {
     const int all = (dweight.present && dbias.present ? 2 : 1) * n;
     const int mine = ((all / 4 + gridDim.x - 1) / gridDim.x) * 4;  // columns of this thread block
     const int begin = static_cast<int>(blockIdx.x) * mine;
@@ -67,8 +68,9 @@ class FinalSums {
         for (int mask = 1; mask < kWarps; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
         if ((lane & 7) == 0 && out < end) {
           const bool of_weight = weight.present && out < n;
-          const spec::Vec& to = of_weight ? weight : bias;
-          store1(to.type, to.data, of_weight || !weight.present ? out : out - n, Scalar::add(sum, 0.0f));
+          const int column = of_weight || !weight.present ? out : out - n;
+          const Type type = of_weight ? weight.type : bias.type;
+          if (column < columns) store1(type, of_weight ? weight.data : bias.data, column, Scalar::add(sum, 0.0f));
         }
       }
       if (round + 1 < rounds) __syncthreads();
@@ -77,7 +79,7 @@ class FinalSums {
 
  private:
   const spec::Vec weight, bias;
-  const int n, count;
+  const int columns, n, count;  // n: with those that the pitch has beyond the row's
   int halves, half, first, end, rounds, row;
   const float* from;
 };

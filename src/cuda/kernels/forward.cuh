@@ -17,11 +17,12 @@ namespace truenorm::cuda {
 // What a launch is given.
 struct ForwardArgs {
   unsigned int m;
-  int n, log_lanes, warps, rows;  // as ForwardPlan has them
-  float eps, offset;              // offset: as effective_offset gives it
+  int n, log_lanes, warps, rows, turns;  // as ForwardPlan has them
+  float eps, offset;                     // offset: as effective_offset gives it
   bool cached;
   bool round_xhat;
-  bool plain;  // the usual operands: of one type, a weight, and a bias in LayerNorm only
+  bool plain;  // the usual operands: of one type, a weight, and a bias in
+               // LayerNorm only
   Type xhat_type, s_type;
   RowsAt x;
   Vec weight, bias;
@@ -62,32 +63,34 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   x.set(s);
 }
 
-// Where a thread stands, and where its chunks are in shared memory: a thread block's runs side by side, chunk after
-// chunk. FP32's chunks and those of rows that start anywhere take 32 bytes, others 16; a run of the latter has a word
-// more.
+// Where a thread stands, and where its chunks are in shared memory: run after run, and in a run chunk after chunk, at
+// distances known beforehand. A thread's FP32 and rows that start anywhere take 32 bytes a chunk, others 16; a run of
+// the latter has a word more.
 template <int C, bool kWhole>
 struct ForwardPlace {
   static constexpr int kStep = 32 * kChunk;  // columns from a thread's chunk to its next
-  int thread, lane, lanes, in_run, row, warp, first, run, runs, threads;
+  int thread, lane, lanes, in_run, row, warp, first, run, runs;
 
   __device__ __forceinline__ explicit ForwardPlace(const ForwardArgs& p)
-      : thread(thread_index()), lane(thread & 31), lanes(1 << p.log_lanes), in_run(lane & (lanes - 1)) {
-    row = p.warps == 1 ? thread >> p.log_lanes : 0;
+      : thread(thread_index()), lane(thread & 31), lanes(C > 1 ? 32 : 1 << p.log_lanes), in_run(lane & (lanes - 1)) {
+    const int log_lanes = C > 1 ? 5 : p.log_lanes;
+    row = p.warps == 1 ? thread >> log_lanes : 0;
     warp = p.warps == 1 ? 0 : thread >> 5;
     first = (warp * C * 32 + in_run) * kChunk;
-    threads = blockDim.x;
-    run = thread >> p.log_lanes;
-    runs = threads >> p.log_lanes;
+    run = thread >> log_lanes;
+    runs = static_cast<int>(blockDim.x) >> log_lanes;
   }
-  // Of C chunks of all threads.
-  __device__ __forceinline__ int bytes(int of_chunk) const {
-    return C * (kWhole ? threads * of_chunk : runs * run_bytes(lanes));
-  }
-  // This run's chunk c.
-  __device__ __forceinline__ int of_run(int c, int of_chunk) const {
-    return kWhole ? (c * threads + thread - in_run) * of_chunk : (c * runs + run) * run_bytes(lanes);
-  }
+  // From a chunk of a run to the next, of the thread block's chunks all together, and to this run's.
+  __device__ __forceinline__ int chunk_bytes(int each) const { return kWhole ? lanes * each : run_bytes(lanes); }
+  __device__ __forceinline__ int bytes(int each) const { return each == 0 ? 0 : runs * C * chunk_bytes(each); }
+  __device__ __forceinline__ int run_at(int each) const { return run * C * chunk_bytes(each); }
 };
+
+// Places in shared memory are kept as numbers: of a pointer that might be null the compiler would forget what it is to.
+__device__ __forceinline__ std::byte* forward_shared() {
+  extern __shared__ float4 forward_memory[];
+  return reinterpret_cast<std::byte*>(forward_memory);
+}
 
 // A value that the compiler would rather ask for again where it is used.
 __device__ __forceinline__ int in_register(int v) {
@@ -96,63 +99,67 @@ __device__ __forceinline__ int in_register(int v) {
 }
 
 // C chunks of a matrix's row or of a vector, in shared memory.
-template <Type kType, int C, bool kWhole>
+template <Type kType, int C, bool kWhole, bool kVector>
 struct Side {
   using Place = ForwardPlace<C, kWhole>;
+  static constexpr int kStep = Place::kStep;
+  static constexpr bool kAnyType = kVector || kType == Type::f32;  // else kType
   const Place& at;
-  std::byte* memory;
-  Type type;     // as it lies there
-  int of_chunk;  // bytes
+  int place;     // of this run, in shared memory
   int half = 0;  // of rows that start anywhere: how far into a word
 
+  // Bytes of a chunk.
+  __device__ __forceinline__ static int each(Type type) {
+    return kVector ? (type == Type::f32 ? 32 : 16) : kType == Type::f32 ? 32 : 16;
+  }
+
   // Asks for columns of a row, or of a vector, that has `columns`: none where that is 0.
-  template <bool kVector>
-  __device__ __forceinline__ void copy(const std::byte* row, int columns, bool cached) {
-    const int size = type == Type::f32 ? 4 : 2;
+  template <bool kCached>
+  __device__ __forceinline__ void copy(Type type, const std::byte* row, int columns) {
+    const unsigned int run = shared_address(forward_shared() + place);
+    const int chunk = at.chunk_bytes(each(type));
     if constexpr (!kWhole) {
       half = half_word(row);
+      const int size = type == Type::f32 ? 4 : 2, column = at.first - at.in_run * kChunk;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const int column = at.first - at.in_run * kChunk + c * Place::kStep;
-        copy_run(shared_address(memory + at.of_run(c, of_chunk)), row + std::int64_t{column} * size,
-                 (columns - column) * size, type, at.in_run, at.lanes);
+        copy_run(run + c * chunk, row + std::int64_t{column + c * kStep} * size, (columns - column - c * kStep) * size,
+                 type, at.in_run, at.lanes);
+      }
+    } else if (kAnyType && type == Type::f32) {
+      // Neighbouring lanes copy neighbouring sixteen bytes, in two turns.
+      const int column = at.first - at.in_run * (kChunk / 2), left = columns - column, turn = at.lanes * 16;
+      const std::byte* const from = row + std::int64_t{column} * 4;
+      const unsigned int to = run + at.in_run * 16;
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        copy_async_if<kCached>(c * kStep < left, to + c * chunk, from + c * kStep * 4);
+        copy_async_if<kCached>(c * kStep + at.lanes * 4 < left, to + c * chunk + turn, from + c * kStep * 4 + turn);
       }
     } else {
-      // Neighbouring lanes copy neighbouring sixteen bytes: of FP32, which has twice as many, in two turns.
-      const bool two = (kVector || kType == Type::f32) && type == Type::f32;
-      const int column = at.first - (two ? at.in_run * (kChunk / 2) : 0);
-      const std::byte* const from = row + std::int64_t{column} * size;
-      const unsigned int to = shared_address(memory + at.of_run(0, of_chunk)) + at.in_run * (two ? 16 : of_chunk);
+      const int left = columns - at.first;
+      const std::byte* const from = row + std::int64_t{at.first} * 2;
+      const unsigned int to = run + at.in_run * each(type);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const auto copy_if = [&](bool there, int bytes, int further) {
-          const unsigned int place = to + c * at.threads * of_chunk + bytes;
-          const std::byte* const source = from + c * Place::kStep * size + further;
-          if (kVector && cached) {
-            copy_async_cached_if(there, place, source);
-          } else {
-            copy_async_if(there, place, source);
-          }
-        };
-        copy_if(column + c * Place::kStep < columns, 0, 0);
-        if (kVector || kType == Type::f32) {
-          copy_if(two && column + c * Place::kStep + at.lanes * 4 < columns, at.lanes * 16, at.lanes * 16);
-        }
+        copy_async_if<kCached>(c * kStep < left, to + c * chunk, from + c * kStep * 2);
       }
     }
   }
 
-  // `is`: the type, where it is known better.
-  __device__ __forceinline__ void values(int c, Type is, float (&v)[kChunk]) const {
-    const std::byte* const run = memory + at.of_run(c, of_chunk);
+  __device__ __forceinline__ std::byte* run_of(int c, Type type) const {
+    return forward_shared() + place + c * at.chunk_bytes(each(type));
+  }
+
+  __device__ __forceinline__ void values(int c, Type type, float (&v)[kChunk]) const {
     if constexpr (!kWhole) {
-      values_of_run(is, run, half, at.in_run, v);
+      values_of_run(type, run_of(c, type), half, at.in_run, v);
     } else {
-      const auto* const own = reinterpret_cast<const uint4*>(run + at.in_run * of_chunk);
-      if (is == Type::f32) {
-        values_of_halves(is, own[0], own[1], v);
+      const auto* const own = reinterpret_cast<const uint4*>(run_of(c, type) + at.in_run * each(type));
+      if (kAnyType && type == Type::f32) {
+        values_of_halves(type, own[0], own[1], v);
       } else {
-        widen8(is, own[0], v);
+        widen8(kAnyType ? type : kType, own[0], v);
       }
     }
   }
@@ -201,44 +208,57 @@ __device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, 
   for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);
 }
 
-// For the registers' sake, which are at most 64 and 80 then: no kernel spills, nor does it take many more than it
-// needs.
-template <bool kWhole>
-inline constexpr int kForwardBounds = kWhole ? 1024 : kForwardThreads;
+// For the registers' sake: at most 64 and 80 then, and no kernel spills, nor takes many more than it needs. RMSNorm's
+// longest rows have 768 threads, of which a multiprocessor should hold twice as many.
+template <int C, bool kLean, bool kWhole>
+inline constexpr int kForwardBounds = kWhole && !(C == 4 && kLean) ? 1024 : kForwardThreads;
 
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
-__global__ void __launch_bounds__(kForwardBounds<kWhole>) forward_kernel(const __grid_constant__ ForwardArgs p) {
+__global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd, kWhole>)
+    forward_kernel(const __grid_constant__ ForwardArgs p) {
   static_assert(kWhole || kType == Type::f32);
-  extern __shared__ float4 forward_memory[];
   constexpr int P = padded(C), kStep = 32 * kChunk;
   constexpr bool kSingle = kType == Type::f32;
   constexpr int kOfChunk = kSingle ? 32 : 16;
   constexpr Type kKept = kAdd ? kType : Type::f32;
-  using Values = Side<kType, C, kWhole>;
+  using Matrix = Side<kType, C, kWhole, false>;
+  using Vector = Side<kType, C, kWhole, true>;
   const ForwardPlace<C, kWhole> at(p);
-  const unsigned int r = blockIdx.x * p.rows + at.row;
-  const int n = p.n, here = r < p.m ? n : 0;  // columns of this thread's row, if it has one
+  const int n = p.n;
+  // Registers for several turns are to be had where a thread has one chunk.
+  const int turns = C == 1 ? p.turns : 1;
+  unsigned int r = blockIdx.x * turns * p.rows + at.row;
+  const auto columns_of = [&](unsigned int row) { return row < p.m ? n : 0; };
 
-  float* const sums = reinterpret_cast<float*>(forward_memory);
-  std::byte* next = reinterpret_cast<std::byte*>(forward_memory) + forward_sums_bytes(kLayer);
-  const auto side = [&](Type type, int of_chunk) {
-    std::byte* const from = next;
-    next += at.bytes(of_chunk);
-    return Values{at, from, type, of_chunk};
+  float* const sums = reinterpret_cast<float*>(forward_shared());
+  int next = static_cast<int>(forward_sums_bytes(kLayer));
+  const auto take = [&](int each) {
+    const int from = next + at.run_at(each);
+    next += at.bytes(each);
+    return from;
   };
-  const auto of = [](Type type) { return kSingle ? type : kType; };
-  Values x = side(of(p.x.type), kOfChunk);
-  x.template copy<false>(p.x.at(r), here, false);
-  Values residual = kAdd ? side(of(p.residual.type), kOfChunk) : x;
-  if constexpr (kAdd) residual.template copy<false>(p.residual.at(r), here, false);
+  Matrix x{at, take(kOfChunk)}, residual{at, take(kAdd ? kOfChunk : 0)};
+  // Rows of all turns are under way together.
+  const int of_turn = at.bytes(kOfChunk) * (kAdd ? 2 : 1);
+#pragma unroll 1
+  for (int turn = 0; turn < turns; ++turn) {
+    const unsigned int row = r + turn * p.rows;
+    x.template copy<false>(p.x.type, p.x.at(row), columns_of(row));
+    if constexpr (kAdd) residual.template copy<false>(p.residual.type, p.residual.at(row), columns_of(row));
+    x.place += of_turn;
+    residual.place += of_turn;
+  }
+  x.place -= turns * of_turn;
+  residual.place -= turns * of_turn;
+  next += (turns - 1) * of_turn;
   copies_commit();
   const auto vector = [&](const Vec& v) {
-    Values of_v = side(v.type, v.type == Type::f32 ? 32 : 16);
-    of_v.template copy<true>(v.data, n, p.cached);
+    Vector of_v{at, take(v.present ? Vector::each(v.type) : 0)};
+    if (v.present && p.cached) of_v.template copy<true>(v.type, v.data, n);
+    if (v.present && !p.cached) of_v.template copy<false>(v.type, v.data, n);
     return of_v;
   };
-  const Values weight = p.weight.present ? vector(p.weight) : x;
-  const Values bias = p.bias.present ? vector(p.bias) : x;
+  const Vector weight = vector(p.weight), bias = vector(p.bias);
   copies_commit();
   if (p.warps > 1 && at.thread < 32 && at.lane >= p.warps) {
 #pragma unroll
@@ -246,128 +266,136 @@ __global__ void __launch_bounds__(kForwardBounds<kWhole>) forward_kernel(const _
   }
   // Asked for now, when there is time.
   const int plain = in_register(p.plain), round_xhat = in_register(p.round_xhat);
+  const int offset = in_register(p.offset != 0.0f);  // -0 changes nothing
 
   // What is normalised: x, or s in its place.
   const auto s_values = [&](int c, bool single, float(&v)[kChunk]) {
     if constexpr (kAdd && kSingle) {
-      const auto* const own = reinterpret_cast<const uint4*>(x.memory + at.of_run(c, kOfChunk)) + at.in_run * 2;
+      const auto* const own = reinterpret_cast<const uint4*>(x.run_of(c, kType)) + at.in_run * 2;
       values_of_halves(Type::f32, own[0], own[1], v);
     } else {
-      x.values(c, single ? Type::f32 : x.type, v);
+      x.values(c, single ? Type::f32 : p.x.type, v);
     }
   };
 
   copies_wait_but_last();
   __syncwarp();
-  float part[P] = {}, total[1];
+#pragma unroll 1
+  for (int turn = 0; turn < turns; ++turn, r += p.rows, x.place += of_turn, residual.place += of_turn) {
+    const int here = columns_of(r);  // of this thread's row, if it has one
+    if constexpr (!kWhole) {
+      x.half = half_word(p.x.at(r));
+      if constexpr (kAdd) residual.half = half_word(p.residual.at(r));
+    }
+    float part[P] = {}, total[1];
 #pragma unroll
-  for (int c = 0; c < C; ++c) {
-    const int column = at.first + c * kStep;
-    float v[kChunk];
-    if constexpr (!kAdd) {
-      s_values(c, false, v);
-    } else {
-      float other[kChunk];
-      x.values(c, x.type, v);
-      residual.values(c, residual.type, other);
+    for (int c = 0; c < C; ++c) {
+      const int column = at.first + c * kStep;
+      float v[kChunk];
+      if constexpr (!kAdd) {
+        s_values(c, false, v);
+      } else {
+        float other[kChunk];
+        x.values(c, p.x.type, v);
+        residual.values(c, p.residual.type, other);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[i] = Elements::residual_sum(v[i], other[i]);
-      round8(kSingle ? p.s_type : kType, v);
-      if constexpr (!kWhole) __syncwarp();  // all lanes have read what lies where s is put
-      store_whole<kType>(kKept, x.memory + at.of_run(c, kOfChunk) + at.in_run * kOfChunk, v);
-      if (p.s.present) {
-        std::byte* const to = p.s.at(r);
-        if constexpr (kWhole) {
-          if (column < here) store_whole<kType>(p.s.type, to + column * bytes_each<kType>(p.s.type), v);
-        } else {
-          const int begin = column - at.in_run * kChunk;
-          store_run(p.s.type, to + std::int64_t{begin} * bytes_each<kType>(p.s.type), here - begin,
-                    residual.memory + at.of_run(c, kOfChunk), at.in_run, at.lanes, v);
+        for (int i = 0; i < kChunk; ++i) v[i] = Elements::residual_sum(v[i], other[i]);
+        round8(kSingle ? p.s_type : kType, v);
+        if constexpr (!kWhole) __syncwarp();  // all lanes have read what lies where s is put
+        store_whole<kType>(kKept, x.run_of(c, kType) + at.in_run * kOfChunk, v);
+        if (p.s.present) {
+          std::byte* const to = p.s.at(r);
+          if constexpr (kWhole) {
+            if (column < here) store_whole<kType>(p.s.type, to + column * bytes_each<kType>(p.s.type), v);
+          } else {
+            const int begin = column - at.in_run * kChunk;
+            store_run(p.s.type, to + std::int64_t{begin} * bytes_each<kType>(p.s.type), here - begin,
+                      residual.run_of(c, kType), at.in_run, at.lanes, v);
+          }
         }
       }
+      const float sum = kLayer ? chunk_sum(v) : chunk_products(v, v);
+      part[c] = column < here ? sum : 0.0f;
     }
-    const float sum = kLayer ? chunk_sum(v) : chunk_products(v, v);
-    part[c] = column < here ? sum : 0.0f;
-  }
-  const auto n_float = static_cast<float>(n);
-  forward_sums<1>(at, p.warps, part, sums, total);
-  float mean = 0.0f, rstd;
-  if constexpr (!kLayer) {
-    rstd = spec::rms_rstd(total[0], n_float, p.eps);
-  } else {
-    const float first_mean = Scalar::div(total[0], n_float);
-    float parts[2 * P] = {}, totals[2];
+    const auto n_float = static_cast<float>(n);
+    forward_sums<1>(at, p.warps, part, sums, total);
+    float mean = 0.0f, rstd;
+    if constexpr (!kLayer) {
+      rstd = spec::rms_rstd(total[0], n_float, p.eps);
+    } else {
+      const float first_mean = Scalar::div(total[0], n_float);
+      float parts[2 * P] = {}, totals[2];
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const int column = at.first + c * kStep;
-      float d[kChunk];
-      s_values(c, false, d);
+      for (int c = 0; c < C; ++c) {
+        const int column = at.first + c * kStep;
+        float d[kChunk];
+        s_values(c, false, d);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        d[i] = Elements::centred(d[i], first_mean);
-        if constexpr (!kWhole) d[i] = column + i < here ? d[i] : 0.0f;  // missing elements are +0, not -mean
+        for (int i = 0; i < kChunk; ++i) {
+          d[i] = Elements::centred(d[i], first_mean);
+          if constexpr (!kWhole) d[i] = column + i < here ? d[i] : 0.0f;  // missing elements are +0, not -mean
+        }
+        const float sum = chunk_sum(d), squares = chunk_products(d, d);
+        parts[c] = column < here ? sum : 0.0f;
+        parts[P + c] = column < here ? squares : 0.0f;
       }
-      const float sum = chunk_sum(d), squares = chunk_products(d, d);
-      parts[c] = column < here ? sum : 0.0f;
-      parts[P + c] = column < here ? squares : 0.0f;
+      forward_sums<2>(at, p.warps, parts, sums + 32, totals);
+      const auto found = spec::layer_statistics(first_mean, totals[0], totals[1], n_float, p.eps);
+      mean = found.mean;
+      rstd = found.rstd;
     }
-    forward_sums<2>(at, p.warps, parts, sums + 32, totals);
-    const auto found = spec::layer_statistics(first_mean, totals[0], totals[1], n_float, p.eps);
-    mean = found.mean;
-    rstd = found.rstd;
-  }
-  if (at.first == 0 && r < p.m) {
-    if (p.mean != nullptr) p.mean[r] = mean;
-    if (p.rstd != nullptr) p.rstd[r] = rstd;
-  }
-  if (!p.y.present) return;
-  std::byte* const y = p.y.at(r);
-  copies_wait_but(0);
-  __syncwarp();
-  // Twice, so that the usual operands need no choices.
-  const auto emit = [&](auto usual) {
-    constexpr bool kUsual = decltype(usual)::value;
-    const auto values_of = [&](const Values& vector, int c, float(&v)[kChunk]) {
-      vector.values(c, kUsual ? kType : vector.type, v);
+    if (at.first == 0 && r < p.m) {
+      if (p.mean != nullptr) p.mean[r] = mean;
+      if (p.rstd != nullptr) p.rstd[r] = rstd;
+    }
+    if (!p.y.present) continue;
+    std::byte* const y = p.y.at(r);
+    copies_wait_but(0);
+    __syncwarp();
+    // Twice, so that the usual operands need no choices.
+    const auto emit = [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        const int column = at.first + c * kStep;
+        float v[kChunk], w[kChunk], b[kChunk];
+        s_values(c, kUsual && kSingle, v);
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) {
+          v[i] = Elements::normalised(kLayer ? Elements::centred(v[i], mean) : v[i], rstd);
+        }
+        if (!kLayer && !(kUsual && kSingle) && round_xhat != 0) round8(kSingle ? p.xhat_type : kType, v);
+        if (kUsual || p.weight.present) {
+          weight.values(c, kUsual ? kType : p.weight.type, w);
+          if (offset != 0) {
+#pragma unroll
+            for (int i = 0; i < kChunk; ++i) w[i] = Elements::effective_weight(w[i], p.offset);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) w[i] = spec::kNoWeight;
+        }
+        if (kUsual ? kLayer : p.bias.present) {
+          bias.values(c, kUsual ? kType : p.bias.type, b);
+          finish_output(w, b, v);
+        } else {
+          finish_output(w, v);
+        }
+        const Type type = kUsual ? kType : p.y.type;
+        if constexpr (kWhole) {
+          if (column < here) store_whole<kType>(type, y + column * bytes_each<kType>(type), v);
+        } else {
+          const int begin = column - at.in_run * kChunk;
+          store_run(type, y + std::int64_t{begin} * bytes_each<kType>(type), here - begin, x.run_of(c, kType),
+                    at.in_run, at.lanes, v);
+        }
+      }
     };
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const int column = at.first + c * kStep;
-      float v[kChunk], w[kChunk], b[kChunk];
-      s_values(c, kUsual && kSingle, v);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        v[i] = Elements::normalised(kLayer ? Elements::centred(v[i], mean) : v[i], rstd);
-      }
-      if (!kLayer && !(kUsual && kSingle) && round_xhat != 0) round8(kSingle ? p.xhat_type : kType, v);
-      if (kUsual || p.weight.present) {
-        values_of(weight, c, w);
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) w[i] = Elements::effective_weight(w[i], p.offset);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) w[i] = spec::kNoWeight;
-      }
-      if (kUsual ? kLayer : p.bias.present) {
-        values_of(bias, c, b);
-        finish_output(w, b, v);
-      } else {
-        finish_output(w, v);
-      }
-      const Type type = kUsual ? kType : p.y.type;
-      if constexpr (kWhole) {
-        if (column < here) store_whole<kType>(type, y + column * bytes_each<kType>(type), v);
-      } else {
-        const int begin = column - at.in_run * kChunk;
-        store_run(type, y + std::int64_t{begin} * bytes_each<kType>(type), here - begin,
-                  x.memory + at.of_run(c, kOfChunk), at.in_run, at.lanes, v);
-      }
+    if (plain != 0) {
+      emit(std::true_type{});
+    } else {
+      emit(std::false_type{});
     }
-  };
-  if (plain != 0) {
-    emit(std::true_type{});
-  } else {
-    emit(std::false_type{});
   }
 }
 

@@ -2,7 +2,7 @@
 // there, and how they are read.
 #pragma once
 
-#include "cuda/device/async.cuh"
+#include "cuda/device/anywhere.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/tuning/strips.hpp"
 
@@ -16,24 +16,24 @@ struct StripsArgs {
   };
   Matrix dy, s, ds, dx;  // dx: the first of the outputs
   const float *rstd, *mean;
-  int m, n, strips, groups, log_lanes, teams, team_warps, columns;
+  int m, n, pitch, strips, groups, log_lanes, teams, team_warps, columns;
   Type dx_type;
   bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
   bool two_outputs;       // dresidual as well as dx
   bool plain;             // the usual gradients of vectors, and no others
-  float* partials;        // [dweight?, dbias?][groups][n]; null where neither is asked for
+  float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
 
 // The kernel for matrices kept as kType.
-constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team) {
-  return {chunks, type == Type::f32, add, team};
+constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole) {
+  return {chunks, type == Type::f32, add, team, whole};
 }
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam>
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
 struct StripsTiles {
-  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam);
+  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam, kWhole);
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
   static constexpr int kRows = kKernel.rows(), kCluster = kKernel.cluster();
@@ -53,7 +53,8 @@ struct StripsTiles {
         warp(thread >> 5),
         lanes(kWarp && C == 1 ? 1 << a.log_lanes : 32),
         in_run(lane & (lanes - 1)),
-        tiles_at(memory + kTiles + (kSingle ? 2 * thread - in_run : thread) * 16),
+        tiles_at(memory + kTiles +
+                 (kWhole ? (kSingle ? 2 * thread - in_run : thread) * 16 : thread / lanes * run_bytes(lanes))),
         statistics(reinterpret_cast<float*>(memory + kTiles + kStages * kTileBytes) + warp * 32) {
     if constexpr (kWarp) {
       slot = thread >> a.log_lanes;
@@ -73,8 +74,9 @@ struct StripsTiles {
   };
 
   __device__ __forceinline__ bool has(int c) const { return first + c * kStep < own; }
+  // Of this thread's first column; where rows start anywhere, of its run's.
   __device__ __forceinline__ std::int64_t column_bytes(Type type) const {
-    return std::int64_t{begin + first} * bytes_each<kType>(type);
+    return std::int64_t{begin + first - (kWhole ? 0 : in_run * kChunk)} * bytes_each<kType>(type);
   }
   __device__ __forceinline__ static std::byte* of_row(const StripsArgs::Matrix& t, int r) {
     return t.data + r * t.stride;
@@ -84,6 +86,7 @@ struct StripsTiles {
   // 16 bits has as many lanes as there are sixteen bytes; FP32 has twice as many, half of them for a second turn.
   __device__ __forceinline__ static bool two_turns(Type type) { return kSingle && type == Type::f32; }
   __device__ __forceinline__ int column_to_copy(Type type) const {
+    if constexpr (!kWhole) return first - in_run * kChunk;  // copy_run has the run's beginning
     return first - (two_turns(type) ? in_run * (kChunk / 2) : 0);
   }
   __device__ __forceinline__ std::int64_t bytes_to_copy(Type type) const {
@@ -151,6 +154,11 @@ struct StripsTiles {
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const std::byte* const at = from + c * kStep * size;
+      if constexpr (!kWhole) {
+        const int left = (own - column - c * kStep) * size;
+        copy_run(shared_address(tiles_at) + to + c * kOfChunk, at, left, type, in_run, lanes);
+        continue;
+      }
       copy_piece(to + c * kOfChunk, at, column + c * kStep);
       if (two_turns(type)) {
         copy_piece(to + c * kOfChunk + lanes * 16, at + lanes * 16, column + c * kStep + lanes * 4);
@@ -163,13 +171,23 @@ struct StripsTiles {
     if (column < own) copy_async(shared_address(tiles_at) + to, from);
   }
 
-  // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds).
-  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type) const {
+  // How far into a word row r of a matrix starts; 0 where rows are whole.
+  __device__ __forceinline__ int half_of(const StripsArgs::Matrix& t, const Rows& rows, int r) const {
+    if constexpr (kWhole) return 0;
+    return half_word(a.in_order ? of_row(t, r) : row_at<true>(rows, r));
+  }
+
+  // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds), which starts `half` bytes into a word.
+  __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type,
+                                                int half) const {
     const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kOfChunk;
     const auto at = [&](int bytes) { return *reinterpret_cast<const uint4*>(from + bytes); };
     Chunk<kType> v;
     if constexpr (!kSingle) {
       v.raw = at(0);
+      return v;
+    } else if constexpr (!kWhole) {
+      values_of_run(type, from, half, in_run, v.v);
       return v;
     } else {
       const bool two = two_turns(type);
@@ -180,6 +198,19 @@ struct StripsTiles {
       const uint4 low = select(turned, rest, one), high = select(turned, one, rest);
       values_of_halves(type, low, high, v.v);
       return v;
+    }
+  }
+
+  // Stores chunk c of row b of the tile at `tile`, whose row `to` is column_bytes into, if it is there. Where rows
+  // start anywhere, all threads of the warp call, and dy's chunk is not needed any more.
+  __device__ __forceinline__ void store(Type type, std::byte* to, bool there, const std::byte* tile, int b, int c,
+                                        const float (&v)[kChunk]) const {
+    to += c * kStep * bytes_each<kType>(type);
+    if constexpr (kWhole) {
+      store_whole<kType>(type, to, v);
+    } else {
+      const int left = there ? own - (first - in_run * kChunk) - c * kStep : 0;
+      store_run(type, to, left, const_cast<std::byte*>(tile) + (b * C + c) * kOfChunk, in_run, lanes, v);
     }
   }
 

@@ -1,4 +1,4 @@
-// Backward launches of one matrix type; each type is compiled apart.
+// Backward launches of one matrix type; each type is compiled apart, and so are rows that start anywhere.
 #pragma once
 
 #include "cuda/kernels/backward_split.cuh"
@@ -53,6 +53,7 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.mean = call.mean;
   args.m = static_cast<int>(call.m);
   args.n = static_cast<int>(call.n);
+  args.pitch = static_cast<int>(strips.pitch);
   args.strips = static_cast<int>(spec::strips(call.n));
   args.groups = static_cast<int>(strips.groups);
   args.log_lanes = strips.log_lanes;
@@ -69,7 +70,7 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   return args;
 }
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
@@ -84,8 +85,8 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                   where, args);
   };
   const auto kernel = [&]<int C, Team kTeam>() {
-    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam>)
-                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam>);
+    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole>)
+                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole>);
   };
   switch (strips.team) {
     case Team::kCluster:
@@ -104,29 +105,18 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
   }
 }
 
-template <Type kType, bool kLayer>
+template <Type kType, bool kLayer, bool kWhole>
 const char* launch_backward_op(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                                void* counters) {
-  if (plan.strips.fits) return launch_strips<kType, kLayer>(call, where, plan, data, counters);
-  // Rows that are not whole are kept as FP32.
-  if constexpr (kType == Type::f32) {
-    if (!whole_chunks(call)) return launch_split<kType, kLayer, false>(call, where, plan, counters);
-  }
-  return launch_split<kType, kLayer, true>(call, where, plan, counters);
+  return plan.strips.fits ? launch_strips<kType, kLayer, kWhole>(call, where, plan, data, counters)
+                          : launch_split<kType, kLayer, kWhole>(call, where, plan, counters);
 }
 
-template <Type kType>
+template <Type kType, bool kWhole>
 const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters) {
-  return call.layer_norm ? launch_backward_op<kType, true>(call, where, plan, data, counters)
-                         : launch_backward_op<kType, false>(call, where, plan, data, counters);
+  return call.layer_norm ? launch_backward_op<kType, true, kWhole>(call, where, plan, data, counters)
+                         : launch_backward_op<kType, false, kWhole>(call, where, plan, data, counters);
 }
-
-extern template const char* launch_backward<Type::f32>(const spec::BackwardCall&, const Where&, const BackwardPlan&,
-                                                       void*, void*);
-extern template const char* launch_backward<Type::f16>(const spec::BackwardCall&, const Where&, const BackwardPlan&,
-                                                       void*, void*);
-extern template const char* launch_backward<Type::bf16>(const spec::BackwardCall&, const Where&, const BackwardPlan&,
-                                                        void*, void*);
 
 }  // namespace truenorm::cuda

@@ -1,5 +1,6 @@
 #include "cuda/launch/backward.cuh"
 
-template const char* truenorm::cuda::launch_backward<truenorm::spec::Type::bf16>(const spec::BackwardCall&,
-                                                                                 const Where&, const BackwardPlan&,
-                                                                                 void*, void*);
+template const char* truenorm::cuda::launch_backward<truenorm::spec::Type::bf16, true>(const spec::BackwardCall&,
+                                                                                       const Where&,
+                                                                                       const BackwardPlan&, void*,
+                                                                                       void*);

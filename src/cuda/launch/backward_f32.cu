@@ -1,4 +1,5 @@
 #include "cuda/launch/backward.cuh"
 
-template const char* truenorm::cuda::launch_backward<truenorm::spec::Type::f32>(const spec::BackwardCall&, const Where&,
-                                                                                const BackwardPlan&, void*, void*);
+template const char* truenorm::cuda::launch_backward<truenorm::spec::Type::f32, true>(const spec::BackwardCall&,
+                                                                                      const Where&, const BackwardPlan&,
+                                                                                      void*, void*);

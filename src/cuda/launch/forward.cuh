@@ -1,4 +1,4 @@
-// Forward launches of one matrix type; each type is compiled apart.
+// Forward launches of one matrix type; each type is compiled apart, and so are rows that start anywhere.
 #pragma once
 
 #include "cuda/kernels/forward.cuh"
@@ -29,6 +29,7 @@ inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan
           .log_lanes = plan.log_lanes,
           .warps = plan.warps,
           .rows = plan.rows,
+          .turns = plan.turns,
           .eps = call.eps,
           .offset = spec::effective_offset(call.offset),
           .cached = plan.cached,
@@ -50,7 +51,7 @@ template <Type kType, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const ForwardPlan& plan) {
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
-                   .blocks = (call.m + plan.rows - 1) / plan.rows,
+                   .blocks = (call.m + plan.rows * plan.turns - 1) / (plan.rows * plan.turns),
                    .threads = plan.threads,
                    .shared_bytes = plan.shared_bytes},
                   where, forward_args(call, plan, kType));
@@ -63,32 +64,21 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
   }
 }
 
-template <Type kType, bool kLayer, bool kAdd>
+template <Type kType, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_op(const spec::ForwardCall& call, const Where& where, const Device& device) {
   const ForwardPlan plan = plan_of(call, device);
-  const auto with = [&]<bool kWhole>() {
-    return plan.wide ? launch_forward_wide<kType, kLayer, kWhole>(call, where, device)
-                     : launch_forward_rows<kType, kLayer, kAdd, kWhole>(call, where, plan);
-  };
-  // Rows that are not whole are kept as FP32.
-  if constexpr (kType == Type::f32) {
-    if (!whole_chunks(call)) return with.template operator()<false>();
-  }
-  return with.template operator()<true>();
+  return plan.wide ? launch_forward_wide<kType, kLayer, kWhole>(call, where, device)
+                   : launch_forward_rows<kType, kLayer, kAdd, kWhole>(call, where, plan);
 }
 
-template <Type kType>
+template <Type kType, bool kWhole>
 const char* launch_forward(const spec::ForwardCall& call, const Where& where, const Device& device) {
   if (call.residual.present) {
-    return call.layer_norm ? launch_forward_op<kType, true, true>(call, where, device)
-                           : launch_forward_op<kType, false, true>(call, where, device);
+    return call.layer_norm ? launch_forward_op<kType, true, true, kWhole>(call, where, device)
+                           : launch_forward_op<kType, false, true, kWhole>(call, where, device);
   }
-  return call.layer_norm ? launch_forward_op<kType, true, false>(call, where, device)
-                         : launch_forward_op<kType, false, false>(call, where, device);
+  return call.layer_norm ? launch_forward_op<kType, true, false, kWhole>(call, where, device)
+                         : launch_forward_op<kType, false, false, kWhole>(call, where, device);
 }
-
-extern template const char* launch_forward<Type::f32>(const spec::ForwardCall&, const Where&, const Device&);
-extern template const char* launch_forward<Type::f16>(const spec::ForwardCall&, const Where&, const Device&);
-extern template const char* launch_forward<Type::bf16>(const spec::ForwardCall&, const Where&, const Device&);
 
 }  // namespace truenorm::cuda

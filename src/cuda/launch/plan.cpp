@@ -62,12 +62,12 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   const bool columns = vectors > 0;
   const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
   const bool rare = !call.layer_norm && call.dbias.present;
-  if (rows && call.dy.present && !rare && whole_chunks(call) && (in_place || worth_strips(call.m, call.n))) {
-    plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, device);
+  if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m, call.n))) {
+    plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, whole_chunks(call), device);
   }
   if (plan.strips.fits) {
     if (columns) {
-      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * call.n) * sizeof(float);
+      plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * plan.strips.pitch) * sizeof(float);
       plan.scratch.counters = kCounterBytes;
     }
     return plan;

@@ -7,10 +7,10 @@ namespace truenorm::cuda {
 
 using spec::Type;
 
-// Defined in the files of each type.
-template <Type kType>
+// Defined in the files of each type, and of rows that start anywhere.
+template <Type kType, bool kWhole>
 const char* launch_forward(const spec::ForwardCall& call, const Where& where, const Device& device);
-template <Type kType>
+template <Type kType, bool kWhole>
 const char* launch_backward(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                             void* counters);
 
@@ -19,10 +19,11 @@ const char* run_forward(const spec::ForwardCall& call, const Where& where) {
   const char* error = nullptr;
   const Device* const device = device_of(where.device, error);
   if (device == nullptr) return error;
+  if (!whole_chunks(call)) return launch_forward<Type::f32, false>(call, where, *device);
   switch (matrices(call)) {
-    case Type::f32: return launch_forward<Type::f32>(call, where, *device);
-    case Type::f16: return launch_forward<Type::f16>(call, where, *device);
-    default: return launch_forward<Type::bf16>(call, where, *device);
+    case Type::f32: return launch_forward<Type::f32, true>(call, where, *device);
+    case Type::f16: return launch_forward<Type::f16, true>(call, where, *device);
+    default: return launch_forward<Type::bf16, true>(call, where, *device);
   }
 }
 
@@ -40,10 +41,11 @@ const char* run_backward(const spec::BackwardCall& call, const Where& where, voi
   if (device == nullptr) return error;
   const BackwardPlan plan = plan_of(call, *device);
   if (!plan.strips.fits && plan.split.row_blocks + plan.split.slabs == 0) return nullptr;
+  if (!whole_chunks(call)) return launch_backward<Type::f32, false>(call, where, plan, data, counters);
   switch (matrices(call)) {
-    case Type::f32: return launch_backward<Type::f32>(call, where, plan, data, counters);
-    case Type::f16: return launch_backward<Type::f16>(call, where, plan, data, counters);
-    default: return launch_backward<Type::bf16>(call, where, plan, data, counters);
+    case Type::f32: return launch_backward<Type::f32, true>(call, where, plan, data, counters);
+    case Type::f16: return launch_backward<Type::f16, true>(call, where, plan, data, counters);
+    default: return launch_backward<Type::bf16, true>(call, where, plan, data, counters);
   }
 }
 

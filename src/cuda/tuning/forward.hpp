@@ -12,6 +12,7 @@ struct ForwardPlan {
   int log_lanes = 5;             // lanes a row: fewer than 32 only for rows shorter than a block
   int warps = 1;                 // warps a row
   int rows = 1;                  // of a thread block: more than 1 only where a row has one warp or part of one
+  int turns = 1;                 // of a thread block: `rows` rows each
   bool cached = true;            // weight and bias by way of the first-level cache
   std::size_t shared_bytes = 0;  // of a thread block
 
@@ -34,7 +35,7 @@ constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32
 
 constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const ForwardOperands& of) {
   const auto chunks = static_cast<std::size_t>(plan.threads * plan.chunks);
-  const int matrices = of.add ? 2 : 1;
+  const int matrices = (of.add ? 2 : 1) * plan.turns;
   if (of.whole) {
     const int each = matrices * (of.single ? 32 : 16) + 8 * (of.weight_bytes + of.bias_bytes);
     return forward_sums_bytes(of.layer) + chunks * static_cast<unsigned>(each);
@@ -45,10 +46,10 @@ constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const Forwar
 }
 
 // A thread with many chunks: what is done once a row is then done by few warps. Few rows, if they are not long, are
-// sooner done by more.
-constexpr int forward_chunks(std::int64_t blocks, bool few) {
+// sooner done by more; and rows that start anywhere take many registers for each chunk.
+constexpr int forward_chunks(std::int64_t blocks, bool few, bool whole) {
   if (blocks <= 3) return static_cast<int>(blocks);
-  if (few && blocks <= 16) return 2;
+  if (whole ? few && blocks <= 16 : blocks > 4 && blocks <= kForwardThreads / 32 * 2) return 2;
   return (blocks + 3) / 4 * 16 > blocks * 5 ? 2 : 4;  // not many of them past the row's end
 }
 
@@ -59,7 +60,7 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   constexpr std::int64_t kCachedColumns = 1024;
   ForwardPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
-  plan.chunks = forward_chunks(blocks, m <= 2 * device.multiprocessors);
+  plan.chunks = forward_chunks(blocks, m <= 2 * device.multiprocessors, of.whole);
   plan.cached = !of.layer || n <= kCachedColumns;
   const std::int64_t warps = (blocks + plan.chunks - 1) / plan.chunks;
   if (warps * 32 > kForwardThreads || m > kMostRows) {
@@ -75,6 +76,13 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   const int warp_rows = 32 >> plan.log_lanes;
   while (plan.rows / 2 >= warp_rows && m / plan.rows < 2 * device.multiprocessors) plan.rows /= 2;
   plan.threads = (plan.warps << plan.log_lanes) * plan.rows;
+  // Narrow rows: what a thread block does once should serve as many rows as there are for it, while all multiprocessors
+  // have as many thread blocks as they hold.
+  if (plan.chunks == 1 && plan.warps == 1) {
+    constexpr int kThreadBlocks = 12, kMostTurns = 4;
+    const std::int64_t each = m / (std::int64_t{plan.rows} * device.multiprocessors * kThreadBlocks);
+    plan.turns = static_cast<int>(std::clamp<std::int64_t>(each, 1, kMostTurns));
+  }
   plan.shared_bytes = forward_shared_bytes(plan, of);
   plan.wide = plan.shared_bytes > device.shared_bytes;
   return plan;

@@ -21,6 +21,7 @@ struct StripsPlan {
   int teams = 1;          // of a thread block
   int team_warps = 1;     // of a team, in each thread block
   std::int64_t columns = 0;  // of a row that a thread block has; the last of a cluster may have fewer
+  std::int64_t pitch = 0;    // floats from a row of partial sums to the next: the columns and a few more
   std::int64_t groups = 0;   // of the strips of a thread block that have rows: as many partial sums
   std::size_t shared_bytes = 0;
 
@@ -40,6 +41,7 @@ struct StripsKernel {
   bool single;  // matrices are kept as FP32
   bool add;     // there is ds
   Team team;
+  bool whole;  // rows start at multiples of sixteen bytes and have whole chunks
 
   constexpr bool warp() const { return team == Team::kWarp; }
   constexpr int cluster() const { return team == Team::kCluster ? 2 : 1; }
@@ -87,7 +89,8 @@ struct StripsKernel {
     const int floats = warp() ? threads() * 8 : team == Team::kHalf ? 256 * 8 : 0;
     return kFloat * (std::max(floats, 2 * 8 * 36) + (shared_weight() ? 32 * chunks * 8 : 0));
   }
-  constexpr int chunk_bytes() const { return threads() * (single ? 32 : 16); }  // of every thread
+  // Of every thread. Rows that start anywhere: runs of eight lanes or more have a word further.
+  constexpr int chunk_bytes() const { return threads() * (single ? 32 : 16) + (whole ? 0 : threads() / 8 * 16); }
   constexpr int matrix_bytes() const { return rows() * chunks * chunk_bytes(); }
   constexpr int tile_bytes() const { return matrices() * matrix_bytes(); }
   constexpr int statistics_bytes() const { return kFloat * threads(); }  // of a tile: 32 words for each warp
@@ -103,10 +106,10 @@ struct StripsKernel {
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
 constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m >= 256 && m * n >= (1 << 18); }
 
-// `add`, `single`: as StripsKernel has them.
-constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, const Device& device) {
+// `add`, `single`, `whole`: as StripsKernel has them.
+constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, bool whole,
+                                 const Device& device) {
   StripsPlan plan;
-  if (n % 8 != 0) return plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const std::int64_t strips = spec::strips(n);
   plan.team = n > spec::kWide     ? Team::kCluster
@@ -116,7 +119,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   if (plan.team == Team::kCluster && device.major < 9) return plan;
   const std::int64_t own = (blocks + plan.cluster() - 1) / plan.cluster();  // of a thread block
   plan.chunks = static_cast<int>(plan.team == Team::kWarp ? blocks : (own + 15) / 16);
-  const StripsKernel kernel{plan.chunks, single, add, plan.team};
+  const StripsKernel kernel{plan.chunks, single, add, plan.team, whole};
   if (plan.team == Team::kWarp) {
     if (blocks == 1) {
       while (plan.log_lanes > 3 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
@@ -128,6 +131,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
     plan.team_warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);
     plan.columns = std::int64_t{plan.team_warps} * plan.chunks * spec::kBlock;
   }
+  plan.pitch = (n + 7) / 8 * 8;
   plan.rows_per_tile = kernel.rows();
   plan.groups = (std::min(m, strips) + plan.strips() - 1) / plan.strips();
   plan.shared_bytes = kernel.shared_bytes();
