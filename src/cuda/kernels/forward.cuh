@@ -1,6 +1,7 @@
 // The forward of rows that fit in registers: C chunks of a row in each thread of a group. Each element is read once.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/weights.cuh"
 #include "cuda/tuning/rows.hpp"
@@ -99,7 +100,9 @@ __device__ __forceinline__ void kept_values(const float4* kept, int thread, int 
 // read again for each row.
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kOnce>
 __global__ void __launch_bounds__(most_threads(C, !kLayer && !kAdd))
-    forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape) {
+    forward_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ RowShape shape,
+                   const __grid_constant__ bool early) {
+  begin_kernel(early, p.n, p.weight, p.bias);
   extern __shared__ float4 kept[];
   constexpr bool kKept = keeps_in_shared(C) && !kOnce;
   constexpr int kSums = kLayer ? 3 : 1;

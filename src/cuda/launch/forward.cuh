@@ -17,7 +17,7 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
                  .threads = kWideThreads,
                  .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
                  .residence = kWhole ? Residence::kWanted : Residence::kAny},
-                where, call, cached);
+                where, call, cached, where.programmatic);
 }
 
 template <Type kType, bool kLayer, bool kAdd, bool kWhole>
@@ -28,7 +28,7 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
                    .threads = plan.threads,
                    .shared_bytes = forward_shared_bytes(plan, kLayer),
                    .residence = plan.once ? Residence::kAny : Residence::kWanted},
-                  where, call, plan.shape);
+                  where, call, plan.shape, where.programmatic);
   };
   // Few rows of few chunks have a kernel of their own, if they are whole.
   constexpr bool kOnce = kWhole;
