@@ -113,8 +113,9 @@ const char* enqueue(const Launch& what, const Where& where, void** arguments) {
   const Device* const device = device_of(where.device, error);
   if (device == nullptr) return error;
   if (what.shared_bytes > kDefaultShared) {
+    // As much as there is, so that launches by several threads of the host do not lower it for each other.
     const cudaError_t e = cudaFuncSetAttribute(what.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(what.shared_bytes));
+                                               static_cast<int>(device->shared_bytes));
     if (e != cudaSuccess) return sentence(e);
   }
   cudaLaunchConfig_t config{};
