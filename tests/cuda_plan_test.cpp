@@ -1,0 +1,141 @@
+// Plans of the CUDA backend, which need no GPU: the backward of many rows goes strip by strip for every N that models
+// have, whatever its types and operands, and wherever its rows start; no launch is planned that the device or a kernel
+// has no room for.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "cuda/tuning/forward.hpp"
+#include "cuda/tuning/split.hpp"
+#include "cuda/tuning/strips.hpp"
+#include "spec/order.hpp"
+
+namespace truenorm::cuda {
+namespace {
+
+constexpr Device kH200{132, 9, 0, 232448};
+constexpr int kMostThreads = 1024;  // of a thread block
+constexpr std::int64_t kManyRows = 65536, kMostColumns = 18432;
+
+struct Kind {
+  const char* name;
+  bool single, add, whole;  // as StripsKernel has them
+};
+constexpr Kind kKinds[] = {{"16bit", false, false, true},    {"16bitWithDs", false, true, true},
+                           {"FP32", true, false, true},      {"FP32WithDs", true, true, true},
+                           {"Anywhere", true, false, false}, {"AnywhereWithDs", true, true, false}};
+
+void check(const StripsPlan& plan, const StripsKernel& kernel, std::int64_t n) {
+  EXPECT_TRUE(plan.fits);
+  EXPECT_LE(plan.shared_bytes, kH200.shared_bytes);
+  EXPECT_GE(plan.threads(), 32);
+  EXPECT_LE(plan.threads(), kMostThreads);
+  EXPECT_GE(plan.chunks, 1);
+  EXPECT_LE(plan.chunks, kernel.most_chunks());
+  EXPECT_GE(plan.rows_per_tile, 1);
+
+  // A team has room for its row, and its thread blocks are all needed.
+  if (plan.team == Team::kWarp) {
+    EXPECT_EQ(plan.columns, n);
+    EXPECT_GE(std::int64_t{plan.chunks} << (plan.log_lanes + 3), n);
+  } else {
+    EXPECT_EQ(plan.columns, std::int64_t{plan.team_warps} * plan.chunks * spec::kBlock);
+    EXPECT_GE(plan.columns * plan.cluster(), n);
+    EXPECT_LT(plan.columns * (plan.cluster() - 1), n);
+  }
+
+  // Strips are shared out among thread blocks, whose partial sums are as many as the final sum takes, or fewer.
+  EXPECT_EQ(plan.groups * plan.strips(), spec::strips(n));
+  EXPECT_LE(plan.groups, kernel.partials());
+  EXPECT_GE(plan.pitch, n);
+  EXPECT_EQ(plan.pitch % 8, 0);
+}
+
+class CudaPlan_Strips : public testing::TestWithParam<Kind> {};
+
+TEST_P(CudaPlan_Strips, ServeEveryWidthOfModels) {
+  const auto [name, single, add, whole] = GetParam();
+  // Two thread blocks of a cluster have no room for three matrices of the widest rows with words to spare.
+  const std::int64_t most = add && !whole ? 16384 : kMostColumns;
+  for (std::int64_t n = whole ? 8 : 1; n <= most && !HasFailure(); n += whole ? 8 : 1) {
+    SCOPED_TRACE(testing::Message() << "N = " << n);
+    const StripsPlan plan = plan_strips(kManyRows, n, add, single, whole, kH200);
+    check(plan, {plan.chunks, single, add, plan.team, whole}, n);
+  }
+}
+
+// Wider rows than any kernel takes go by rows and columns.
+TEST_P(CudaPlan_Strips, ServeNoOthers) {
+  const auto [name, single, add, whole] = GetParam();
+  for (const std::int64_t n : {24584, 32768, 131072}) {
+    EXPECT_FALSE(plan_strips(kManyRows, n, add, single, whole, kH200).fits) << "N = " << n;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Kind, CudaPlan_Strips, testing::ValuesIn(kKinds),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+// With fewer rows than strips there are fewer groups, none of them without a row.
+TEST(CudaPlan, NoGroupOfStripsIsWithoutARow) {
+  for (const std::int64_t m : {257, 513, 1000, 4095}) {
+    for (std::int64_t n = 8; n <= kMostColumns; n += 8) {
+      SCOPED_TRACE(testing::Message() << m << " x " << n);
+      const StripsPlan plan = plan_strips(m, n, false, false, true, kH200);
+      const std::int64_t used = std::min(m, spec::strips(n));
+      ASSERT_GE(plan.groups * plan.strips(), used);
+      ASSERT_LT((plan.groups - 1) * plan.strips(), used);
+    }
+  }
+}
+
+TEST(CudaPlan, ForwardsFitOnTheDevice) {
+  for (const std::int64_t m : {std::int64_t{1}, std::int64_t{200}, kManyRows}) {
+    for (std::int64_t n = 1; n <= 2 * kMostColumns; n += n < 5000 ? 1 : 7) {
+      for (int options = 0; options < 16; ++options) {
+        const bool single = (options & 1) != 0, layer = (options & 2) != 0, add = (options & 4) != 0;
+        const bool whole = (options & 8) != 0;
+        if (whole ? n % 8 != 0 : !single) continue;
+        SCOPED_TRACE(testing::Message() << m << " x " << n << ", options " << options);
+        const ForwardPlan plan = plan_forward(m, n, {single, whole, layer, add, 4, layer ? 4 : 0}, kH200);
+        if (plan.wide) {  // another kernel's
+          ASSERT_GT(n, 8192);
+          continue;
+        }
+        ASSERT_LE(plan.threads, kForwardThreads);
+        ASSERT_LE(plan.shared_bytes, kH200.shared_bytes);
+        ASSERT_GE(std::int64_t{plan.chunks * plan.warps} << (plan.log_lanes + 3), n);
+        // Three chunks are no power of two: their sums are not made by warps apart.
+        ASSERT_TRUE(plan.chunks != 3 || plan.warps == 1);
+        ASSERT_TRUE(plan.warps == 1 || (plan.rows == 1 && plan.log_lanes == 5));
+        ASSERT_TRUE(plan.turns == 1 || (plan.warps == 1 && plan.chunks == 1));
+      }
+    }
+  }
+}
+
+// Long rows keep all of their tiles, or as many as there is room for; where two thread blocks are meant to share a
+// multiprocessor, both fit.
+TEST(CudaPlan, LongRowsKeepWhatFits) {
+  constexpr std::size_t kReserved = 1 << 10;  // of each thread block, by the system
+  for (std::int64_t n = 8; n <= 40 * kTile; n += 4088) {
+    for (const bool single : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "N = " << n << (single ? ", FP32" : ""));
+      const std::int64_t tiles = (n + kTile - 1) / kTile, forward = wide_cached_tiles(n, single, kH200);
+      ASSERT_LE(wide_shared_bytes(2, forward, 1, single), kH200.shared_bytes);
+      ASSERT_TRUE(forward == tiles || (forward < tiles && forward % kForwardTiles == 0));
+      for (const bool columns : {false, true}) {
+        const std::int64_t cached = split_cached_tiles(n, single, columns, kH200);
+        const std::size_t bytes = wide_shared_bytes(2, cached, 2, single);
+        ASSERT_LE(bytes, kH200.shared_bytes);
+        ASSERT_TRUE(cached == tiles || (cached < tiles && cached % kBackwardTiles == 0));
+        if (columns && !single) {
+          ASSERT_LE(2 * (bytes + kReserved), kH200.shared_bytes + kReserved);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace truenorm::cuda
