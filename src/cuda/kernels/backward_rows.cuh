@@ -4,7 +4,7 @@
 
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/weights.cuh"
-#include "cuda/kernels/forward.cuh"
+#include "cuda/tuning/rows.hpp"
 #include "spec/norm.hpp"
 
 namespace truenorm::cuda {

@@ -32,16 +32,7 @@ struct ForwardArgs {
   RowsAt residual, s;
 };
 
-// A chunk of xhat from one of s; finish_output makes it y.
-template <Type kType, bool kLayer, class Call>
-__device__ __forceinline__ void xhat_values(const Call& p, const Chunk<kType>& s, float mean, float rstd,
-                                            float (&y)[kChunk]) {
-  s.values(y);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) y[i] = Elements::normalised(kLayer ? Elements::centred(y[i], mean) : y[i], rstd);
-  if (!kLayer && p.round_xhat) round8(kType == Type::f32 ? p.xhat_type : kType, y);
-}
-
+// xhat to y.
 __device__ __forceinline__ void finish_output(const float (&w)[kChunk], const float (&b)[kChunk], float (&y)[kChunk]) {
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
@@ -49,19 +40,6 @@ __device__ __forceinline__ void finish_output(const float (&w)[kChunk], const fl
 __device__ __forceinline__ void finish_output(const float (&w)[kChunk], float (&y)[kChunk]) {
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
-}
-
-// s = x + residual as it is stored.
-template <Type kType>
-__device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const Chunk<kType>& residual,
-                                             float (&s)[kChunk]) {
-  float r[kChunk];
-  x.values(s);
-  residual.values(r);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) s[i] = Elements::residual_sum(s[i], r[i]);
-  if constexpr (kType == Type::f32) round8(s_type, s);
-  x.set(s);
 }
 
 // Where a thread stands, and where its chunks are in shared memory: run after run, and in a run chunk after chunk, at

@@ -8,6 +8,29 @@
 
 namespace truenorm::cuda {
 
+// A chunk of xhat from one of s; finish_output makes it y.
+template <Type kType, bool kLayer>
+__device__ __forceinline__ void xhat_values(const spec::ForwardCall& p, const Chunk<kType>& s, float mean, float rstd,
+                                            float (&y)[kChunk]) {
+  s.values(y);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) y[i] = Elements::normalised(kLayer ? Elements::centred(y[i], mean) : y[i], rstd);
+  if (!kLayer && p.round_xhat) round8(kType == Type::f32 ? p.xhat_type : kType, y);
+}
+
+// s = x + residual as it is stored.
+template <Type kType>
+__device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const Chunk<kType>& residual,
+                                             float (&s)[kChunk]) {
+  float r[kChunk];
+  x.values(s);
+  residual.values(r);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) s[i] = Elements::residual_sum(s[i], r[i]);
+  if constexpr (kType == Type::f32) round8(s_type, s);
+  x.set(s);
+}
+
 // A thread block goes over rows, some apart, and keeps `cached` tiles of s, behind the sums' shared memory. Where
 // chunks are whole, all these tiles of x are asked for at once, and the next row's as soon as this one's have been read
 // for the last time, so that loads are under way whatever else is done; what is not kept is loaded some tiles at a

@@ -34,7 +34,7 @@ struct ForwardOperands {
 constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32u * (layer ? 3 : 1); }
 
 constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const ForwardOperands& of) {
-  const auto chunks = static_cast<std::size_t>(plan.threads * plan.chunks);
+  const std::size_t chunks = static_cast<std::size_t>(plan.threads) * static_cast<unsigned>(plan.chunks);
   const int matrices = (of.add ? 2 : 1) * plan.turns;
   if (of.whole) {
     const int each = matrices * (of.single ? 32 : 16) + 8 * (of.weight_bytes + of.bias_bytes);
