@@ -14,8 +14,7 @@ int device_count();
 
 struct Where {
   int device;
-  void* stream;               // a cudaStream_t
-  bool programmatic = false;  // the launch may begin while the one before it is ending; sm_90 and later
+  void* stream;  // a cudaStream_t
 };
 
 struct Scratch {
