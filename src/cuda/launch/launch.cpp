@@ -109,10 +109,13 @@ DeviceGuard::~DeviceGuard() {
 const char* launch(const Launch& what, int device, void* stream, void** arguments) {
   const DeviceGuard guard(device);
   if (guard.error() != nullptr) return guard.error();
+  const char* error = nullptr;
+  const Device* const known = device_of(device, error);
+  if (known == nullptr) return error;
   if (what.shared_bytes > kDefaultShared) {
     // As much as there is, so that launches by several threads of the host do not lower it for each other.
     const cudaError_t e = cudaFuncSetAttribute(what.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(device->shared_bytes));
+                                               static_cast<int>(known->shared_bytes));
     if (e != cudaSuccess) return sentence(e);
   }
   cudaLaunchConfig_t config{};
@@ -133,7 +136,8 @@ const char* launch(const Launch& what, int device, void* stream, void** argument
   }
   if (what.residence != Residence::kAny) {
     std::int64_t most = 0;
-    if (const char* error = resident_blocks(what, device, config, most); error != nullptr) return error;
+    error = resident_blocks(what, device, config, most);
+    if (error != nullptr) return error;
     // All that fit, even where fewer would each have as much to do: then all multiprocessors have as many.
     blocks = std::min(blocks, most);
     if (what.residence == Residence::kSure) attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
