@@ -69,6 +69,7 @@ class TnExec(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("threads", ctypes.c_void_p),
         ("isa", ctypes.c_int32),
+        ("programmatic", ctypes.c_int64),
     ]
 
 

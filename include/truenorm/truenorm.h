@@ -135,6 +135,13 @@ typedef struct tn_exec {
   void* stream;         /* CUDA: a cudaStream_t (NULL is the default stream). CPU: NULL */
   tn_threads* threads;  /* CPU: NULL runs on the calling thread alone */
   tn_isa isa;           /* CPU: TN_ISA_AUTO, or one to force */
+  /* CUDA: 1 lets this launch begin while the kernel before it in the stream is ending (programmatic dependent launch).
+   * Until that one has finished it reads and writes nothing: it only asks for weight and bias to come to the L2 cache,
+   * so that these may be that kernel's outputs too. If that kernel lets others begin early it must itself have waited
+   * for those before it, as this library's do. A launch whose thread blocks wait for each other (the backward's, where
+   * it makes weight gradients of many rows) waits for the kernel before it as usual, and only lets the next one begin.
+   * Needs sm_90 or later, and is ignored elsewhere. CPU: 0. (Of 64 bits: without it, the struct is as it first was.) */
+  int64_t programmatic;
 } tn_exec;
 
 /* Scratch. `data` needs no initial value and keeps nothing between calls. `counters` (CUDA backward only) must be zero

@@ -42,6 +42,8 @@ tn_status backward_scratch(const spec::BackwardCall& call, const tn_exec& where,
   return TN_OK;
 }
 
+cuda::Where on_device(const tn_exec& where) { return {where.device_index, where.stream, where.programmatic != 0}; }
+
 // CUDA kernels count a row's elements in 32 bits.
 tn_status check_width(const tn_exec& where, std::int64_t n, tn_error* error) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
@@ -111,7 +113,7 @@ tn_status tn_forward(const tn_exec* exec, const tn_forward_args* args, const tn_
   if (const tn_status s = api::check_forward(args, true, call, error); s != TN_OK) return s;
   if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   if (where.device == TN_CUDA) {
-    return launched(where, cuda::run_forward(call, {where.device_index, where.stream}), error);
+    return launched(where, cuda::run_forward(call, on_device(where)), error);
   }
   cpu::run_forward(call, *cpu::kernels_for(where.isa), where.threads);
   return TN_OK;
@@ -130,7 +132,7 @@ tn_status tn_backward(const tn_exec* exec, const tn_backward_args* args, const t
   void* const data = needed.data == 0 ? nullptr : align(workspace->data);
   void* const counters = needed.counters == 0 ? nullptr : align(workspace->counters);
   if (where.device == TN_CUDA) {
-    return launched(where, cuda::run_backward(call, {where.device_index, where.stream}, data, counters), error);
+    return launched(where, cuda::run_backward(call, on_device(where), data, counters), error);
   }
   cpu::run_backward(call, *cpu::kernels_for(where.isa), where.threads, data);
   return TN_OK;

@@ -1,7 +1,10 @@
 #include "api/validate.hpp"
 
+#include <cinttypes>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "api/checker.hpp"
 #include "cpu/isa.hpp"
@@ -42,6 +45,18 @@ tn_status check_struct(const char* name, size_t got, size_t needed, tn_error* er
               "%s.struct_size: got %zu; needs sizeof the struct, %zu in version %s", name, got, needed, tn_version());
 }
 
+// `exec` as this version has it: fields that the caller's version does not know are zero.
+tn_status read_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcept {
+  constexpr size_t kBeforeProgrammatic = offsetof(tn_exec, programmatic);
+  const size_t size = exec->struct_size;
+  if (size != kBeforeProgrammatic) {
+    if (const tn_status s = check_struct("exec", size, sizeof out, error); s != TN_OK) return s;
+  }
+  std::memcpy(&out, exec, size);
+  out.struct_size = sizeof out;
+  return TN_OK;
+}
+
 bool absent(const tn_tensor& t) noexcept { return t.dtype == TN_DTYPE_NONE; }
 
 }  // namespace
@@ -63,34 +78,41 @@ tn_status check_cuda(const tn_exec& exec, tn_error* error) {
 
 }  // namespace
 
-tn_status check_exec(const tn_exec* exec, tn_exec& out, tn_error* error) noexcept {
+tn_status check_exec(const tn_exec* given, tn_exec& out, tn_error* error) noexcept {
   out = {};
   out.struct_size = sizeof out;
-  if (exec == nullptr) return TN_OK;
-  if (const tn_status s = check_struct("exec", exec->struct_size, sizeof out, error); s != TN_OK) return s;
-  if (exec->device == TN_CUDA) {
-    if (const tn_status s = check_cuda(*exec, error); s != TN_OK) return s;
-    out = *exec;
+  if (given == nullptr) return TN_OK;
+  tn_exec exec{};
+  if (const tn_status s = read_exec(given, exec, error); s != TN_OK) return s;
+  if (exec.programmatic != 0 && exec.programmatic != 1) {
+    return fail(error, TN_INVALID_ARGUMENT, "programmatic: got %" PRId64 "; needs 0 or 1", exec.programmatic);
+  }
+  if (exec.device == TN_CUDA) {
+    if (const tn_status s = check_cuda(exec, error); s != TN_OK) return s;
+    out = exec;
     return TN_OK;
   }
-  if (exec->device != TN_CPU) {
+  if (exec.device != TN_CPU) {
     return fail(error, TN_INVALID_ARGUMENT, "device: got %d; needs TN_CPU (0) or TN_CUDA (1)",
-                static_cast<int>(exec->device));
+                static_cast<int>(exec.device));
   }
-  if (exec->device_index != 0) {
-    return fail(error, TN_NO_DEVICE, "device_index: got %d; needs 0 for the CPU", static_cast<int>(exec->device_index));
+  if (exec.device_index != 0) {
+    return fail(error, TN_NO_DEVICE, "device_index: got %d; needs 0 for the CPU", static_cast<int>(exec.device_index));
   }
-  if (exec->stream != nullptr) {
+  if (exec.stream != nullptr) {
     return fail(error, TN_INVALID_ARGUMENT, "stream: got a pointer; needs NULL for the CPU");
   }
-  if (exec->isa < TN_ISA_AUTO || exec->isa > TN_ISA_NEON) {
-    return fail(error, TN_INVALID_ARGUMENT, "isa: got %d; needs one of tn_isa", static_cast<int>(exec->isa));
+  if (exec.programmatic != 0) {
+    return fail(error, TN_INVALID_ARGUMENT, "programmatic: got 1; needs 0 for the CPU");
   }
-  if (!cpu::isa_available(exec->isa)) {
-    return fail(error, TN_UNSUPPORTED, "isa: got %s; needs one that this %s", tn_isa_name(exec->isa),
-                cpu::isa_built(exec->isa) ? "machine has" : "build has code for");
+  if (exec.isa < TN_ISA_AUTO || exec.isa > TN_ISA_NEON) {
+    return fail(error, TN_INVALID_ARGUMENT, "isa: got %d; needs one of tn_isa", static_cast<int>(exec.isa));
   }
-  out = *exec;
+  if (!cpu::isa_available(exec.isa)) {
+    return fail(error, TN_UNSUPPORTED, "isa: got %s; needs one that this %s", tn_isa_name(exec.isa),
+                cpu::isa_built(exec.isa) ? "machine has" : "build has code for");
+  }
+  out = exec;
   return TN_OK;
 }
 

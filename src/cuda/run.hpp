@@ -14,7 +14,8 @@ int device_count();
 
 struct Where {
   int device;
-  void* stream;  // a cudaStream_t
+  void* stream;               // a cudaStream_t
+  bool programmatic = false;  // the launch may begin while the one before it is ending; sm_90 and later
 };
 
 struct Scratch {

@@ -18,8 +18,8 @@ struct PackedVec {
     if (!v.present) return;
     if (kWhole ? first < n : first + kChunk <= n && aligned16(v.data)) {
       const auto* p = reinterpret_cast<const uint4*>(v.data + std::int64_t{first} * spec::size_of(v.type));
-      low = __ldg(p);
-      if (v.type == Type::f32) high = __ldg(p + 1);
+      low = __ldca(p);  // an ordinary load, for which the compiler finds registers as it does for __ldg
+      if (v.type == Type::f32) high = __ldca(p + 1);
     } else if constexpr (!kWhole) {
       float e[kChunk];
 #pragma unroll

@@ -42,8 +42,8 @@ __device__ __forceinline__ void backward_columns(const spec::BackwardCall& p, in
         load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), there ? n : 0, column, 0, dy[k]);
         if constexpr (!kBias) {
           load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), there ? n : 0, column, 0, s[k]);
-          rstd[k] = __ldg(p.rstd + row);
-          if constexpr (kLayer) mean[k] = __ldg(p.mean + row);
+          rstd[k] = p.rstd[row];
+          if constexpr (kLayer) mean[k] = p.mean[row];
         }
       }
 #pragma unroll

@@ -159,8 +159,8 @@ __device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const
     return;
   }
   RowSlopes of{};
-  of.rstd = __ldg(p.rstd + row);
-  if constexpr (kLayer) of.mean = __ldg(p.mean + row);
+  of.rstd = p.rstd[row];
+  if constexpr (kLayer) of.mean = p.mean[row];
   Chunk<kType> dy[C], s[C];
   load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.kStep, dy);
   load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.kStep, s);

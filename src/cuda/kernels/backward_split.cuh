@@ -1,6 +1,7 @@
 // The backward in which rows and columns go apart: any rows, any width.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/wide.cuh"
 #include "cuda/kernels/backward_columns.cuh"
@@ -17,6 +18,7 @@ struct SplitShape {
   std::int64_t slabs_each = 0;  // of one
   int chunks = 8;
   int cached = 0;                   // tiles of dy and s that a long row keeps
+  bool early = false;               // the call may begin before the one before it has finished
   unsigned int* counter = nullptr;  // where dx is written over what the columns read, they go first; zero before, after
 };
 
@@ -58,6 +60,7 @@ __device__ __forceinline__ void one_of_columns(const spec::BackwardCall& p, cons
 template <Type kType, int C, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kSplitThreads, split_blocks_at_once(C, kType == Type::f32, kWhole))
     backward_split_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
+  begin_kernel(shape.early, p.n, p.weight);
   extern __shared__ float shared[];
   split_blocks(
       shape, [&](std::int64_t slab) { one_of_columns<kType, kLayer, kWhole>(p, shape, slab, shared); },
@@ -84,8 +87,8 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
     }
   }
   RowSlopes of{};
-  of.rstd = __ldg(p.rstd + r);
-  if constexpr (kLayer) of.mean = __ldg(p.mean + r);
+  of.rstd = p.rstd[r];
+  if constexpr (kLayer) of.mean = p.mean[r];
 
   PackedVec<kWhole> weight;  // a tile ahead
   const auto load = [&](int tile, Chunk<kType>(&g)[G], Chunk<kType>(&v)[G]) {
@@ -145,6 +148,7 @@ __device__ __forceinline__ void backward_wide_row(const spec::BackwardCall& p, s
 template <Type kType, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kWideThreads, backward_wide_blocks_at_once(kType == Type::f32, kWhole))
     backward_split_wide_kernel(const __grid_constant__ spec::BackwardCall p, const __grid_constant__ SplitShape shape) {
+  begin_kernel(shape.early, p.n, p.weight);
   extern __shared__ float4 wide_shared[];
   float* const shared = reinterpret_cast<float*>(wide_shared);
   split_blocks(

@@ -9,6 +9,7 @@
 // The code is kept short, each part once: instructions come from memory too, and a launch waits for the first of them.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/kernels/backward_rows.cuh"
 #include "cuda/kernels/final_sum.cuh"
@@ -350,6 +351,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
 template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
 __global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
+  begin_kernel(args.early, args.n, args.call.weight);
   extern __shared__ __align__(128) std::byte memory[];
   Strips<kType, C, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cuda/device/anywhere.cuh"
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/rows.hpp"
 #include "cuda/device/weights.cuh"
@@ -22,6 +23,7 @@ struct ForwardArgs {
   bool cached;
   bool round_xhat;
   bool plain;  // the usual operands: of one type, a weight, and a bias in LayerNorm only
+  bool early;  // the call may begin before the one before it has finished
   Type xhat_type, s_type;
   RowsAt x;
   Vec weight, bias;
@@ -200,6 +202,7 @@ __global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd, kWhole>)
   constexpr Type kKept = kAdd ? kType : Type::f32;
   using Matrix = Side<kType, C, kWhole, false>;
   using Vector = Side<kType, C, kWhole, true>;
+  begin_kernel(p.early, p.n, p.weight, p.bias);
   const ForwardPlace<C, kWhole> at(p);
   const int n = p.n;
   // Registers for several turns are to be had where a thread has one chunk.

@@ -2,6 +2,7 @@
 // fits, and made again from its operands past that.
 #pragma once
 
+#include "cuda/device/dependent.cuh"
 #include "cuda/device/wide.cuh"
 #include "cuda/kernels/forward.cuh"
 
@@ -36,7 +37,9 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
 // time.
 template <Type kType, bool kLayer, bool kWhole>
 __global__ void __launch_bounds__(kWideThreads, forward_wide_blocks_at_once(kType == Type::f32, kWhole))
-    forward_wide_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ int cached) {
+    forward_wide_kernel(const __grid_constant__ spec::ForwardCall p, const __grid_constant__ int cached,
+                        const __grid_constant__ bool early) {
+  begin_kernel(early, p.n, p.weight, p.bias);
   extern __shared__ float4 wide_shared[];
   constexpr int G = !kWhole ? 1 : kLayer ? kForwardTiles / 2 : kForwardTiles;
   constexpr int kAhead = kWhole ? 2 : 0;  // tiles that weight and bias are loaded ahead

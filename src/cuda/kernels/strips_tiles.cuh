@@ -21,6 +21,7 @@ struct StripsArgs {
   bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
   bool two_outputs;       // dresidual as well as dx
   bool plain;             // the usual gradients of vectors, and no others
+  bool early;             // the call may begin before the one before it has finished
   float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;

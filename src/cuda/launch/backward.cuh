@@ -17,6 +17,7 @@ const char* launch_split(const spec::BackwardCall& call, const Where& where, con
                          .slabs_each = split.slabs_each,
                          .chunks = split.chunks,
                          .cached = static_cast<int>(split.cached),
+                         .early = where.programmatic,
                          .counter = plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
@@ -74,7 +75,8 @@ template <Type kType, bool kLayer, bool kWhole>
 const char* launch_strips(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* data,
                           void* counters) {
   const StripsPlan& strips = plan.strips;
-  const StripsArgs args = strips_args(call, plan, data, counters);
+  StripsArgs args = strips_args(call, plan, data, counters);
+  args.early = where.programmatic;
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = strips.groups * strips.cluster(),

@@ -17,10 +17,10 @@ const char* launch_forward_wide(const spec::ForwardCall& call, const Where& wher
                  .threads = kWideThreads,
                  .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
                  .residence = Residence::kWanted},
-                where, call, cached);
+                where, call, cached, where.programmatic);
 }
 
-inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan& plan, Type type) {
+inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan& plan, Type type, bool early) {
   const auto usual = [&](const auto& t) { return t.present && t.type == type; };
   const bool plain = usual(call.weight) && (call.layer_norm ? usual(call.bias) : !call.bias.present);
   const bool one_type = usual(call.x) && (!call.y.present || usual(call.y));
@@ -35,6 +35,7 @@ inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan
           .cached = plan.cached,
           .round_xhat = call.round_xhat,
           .plain = plain && one_type && !(call.round_xhat && type == Type::f32),
+          .early = early,
           .xhat_type = call.xhat_type,
           .s_type = call.s_type,
           .x = rows_at(call.x, call.m),
@@ -54,7 +55,7 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
                    .blocks = (call.m + plan.rows * plan.turns - 1) / (plan.rows * plan.turns),
                    .threads = plan.threads,
                    .shared_bytes = plan.shared_bytes},
-                  where, forward_args(call, plan, kType));
+                  where, forward_args(call, plan, kType, where.programmatic));
   };
   switch (plan.chunks) {
     case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole>);

@@ -106,22 +106,22 @@ DeviceGuard::~DeviceGuard() {
   if (before_ >= 0) cudaSetDevice(before_);
 }
 
-const char* launch(const Launch& what, int device, void* stream, void** arguments) {
-  const DeviceGuard guard(device);
+const char* enqueue(const Launch& what, const Where& where, void** arguments) {
+  const DeviceGuard guard(where.device);
   if (guard.error() != nullptr) return guard.error();
   const char* error = nullptr;
-  const Device* const known = device_of(device, error);
-  if (known == nullptr) return error;
+  const Device* const device = device_of(where.device, error);
+  if (device == nullptr) return error;
   if (what.shared_bytes > kDefaultShared) {
     // As much as there is, so that launches by several threads of the host do not lower it for each other.
     const cudaError_t e = cudaFuncSetAttribute(what.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(known->shared_bytes));
+                                               static_cast<int>(device->shared_bytes));
     if (e != cudaSuccess) return sentence(e);
   }
   cudaLaunchConfig_t config{};
   config.blockDim = dim3(static_cast<unsigned>(what.threads));
   config.dynamicSmemBytes = what.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
+  config.stream = static_cast<cudaStream_t>(where.stream);
   std::array<cudaLaunchAttribute, 2> attributes{};
   config.attrs = attributes.data();
   const auto attribute = [&](cudaLaunchAttributeID id) -> cudaLaunchAttribute& {
@@ -136,11 +136,16 @@ const char* launch(const Launch& what, int device, void* stream, void** argument
   }
   if (what.residence != Residence::kAny) {
     std::int64_t most = 0;
-    error = resident_blocks(what, device, config, most);
+    error = resident_blocks(what, where.device, config, most);
     if (error != nullptr) return error;
     // All that fit, even where fewer would each have as much to do: then all multiprocessors have as many.
     blocks = std::min(blocks, most);
     if (what.residence == Residence::kSure) attribute(cudaLaunchAttributeCooperative).val.cooperative = 1;
+  }
+  // Not thread blocks that wait for each other: some of them might hold places early while others of another stream's
+  // do, each waiting for places that the other holds.
+  if (where.programmatic && what.residence != Residence::kSure && device->major >= 9) {
+    attribute(cudaLaunchAttributeProgrammaticStreamSerialization).val.programmaticStreamSerializationAllowed = 1;
   }
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   cudaError_t e = cudaLaunchKernelExC(&config, what.kernel, arguments);

@@ -41,12 +41,12 @@ struct Launch {
   Residence residence = Residence::kAny;  // other than kAny: fewer thread blocks do the work of all
 };
 
-const char* launch(const Launch& launch, int device, void* stream, void** arguments);
+const char* enqueue(const Launch& launch, const Where& where, void** arguments);
 
 template <class... Arguments>
 const char* launch(const Launch& what, const Where& where, Arguments... arguments) {
   void* pointers[] = {&arguments...};
-  return launch(what, where.device, where.stream, pointers);
+  return enqueue(what, where, pointers);
 }
 
 }  // namespace truenorm::cuda
