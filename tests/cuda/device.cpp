@@ -169,16 +169,19 @@ testing::AssertionResult DeviceWorkspace::left_well() const {
   return data ? check(counters_, workspace_.counters, workspace_.counters_size, true, "counters") : data;
 }
 
-void enqueue(const tn_forward_args& args, cudaStream_t stream) {
+void enqueue(const tn_forward_args& args, const tn_exec& exec) {
   tn_error error{};
-  const tn_exec exec = on_device(stream);
   EXPECT_EQ(tn_forward(&exec, &args, nullptr, &error), TN_OK) << error.message;
 }
 
-void enqueue(const tn_backward_args& args, const DeviceWorkspace& workspace, cudaStream_t stream) {
+void enqueue(const tn_backward_args& args, const DeviceWorkspace& workspace, const tn_exec& exec) {
   tn_error error{};
-  const tn_exec exec = on_device(stream);
   EXPECT_EQ(tn_backward(&exec, &args, &workspace.get(), &error), TN_OK) << error.message;
+}
+
+void enqueue(const tn_forward_args& args, cudaStream_t stream) { enqueue(args, on_device(stream)); }
+void enqueue(const tn_backward_args& args, const DeviceWorkspace& workspace, cudaStream_t stream) {
+  enqueue(args, workspace, on_device(stream));
 }
 
 void run_on_device(Arena& arena, const tn_forward_args& args) {

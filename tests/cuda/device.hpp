@@ -78,6 +78,8 @@ class DeviceWorkspace {
 };
 
 // Enqueue, of device tensors, and expect success.
+void enqueue(const tn_forward_args& args, const tn_exec& exec);
+void enqueue(const tn_backward_args& args, const DeviceWorkspace& workspace, const tn_exec& exec);
 void enqueue(const tn_forward_args& args, cudaStream_t stream = nullptr);
 void enqueue(const tn_backward_args& args, const DeviceWorkspace& workspace, cudaStream_t stream = nullptr);
 

@@ -46,6 +46,21 @@ class Graph {
     for (std::size_t i = 0; i < count; ++i) require(cudaGraphNodeGetType(nodes[i], &types[i]));
     return types;
   }
+  std::vector<cudaGraphEdgeData> edges() const {
+    const auto get = [&](cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data, std::size_t& count) {
+#if CUDART_VERSION >= 13000
+      require(cudaGraphGetEdges(graph_, from, to, data, &count));
+#else
+      require(cudaGraphGetEdges_v2(graph_, from, to, data, &count));
+#endif
+    };
+    std::size_t count = 0;
+    get(nullptr, nullptr, nullptr, count);
+    std::vector<cudaGraphNode_t> from(count), to(count);
+    std::vector<cudaGraphEdgeData> edges(count);
+    if (count > 0) get(from.data(), to.data(), edges.data(), count);
+    return edges;
+  }
   void replay(cudaStream_t stream) const { require(cudaGraphLaunch(exec_, stream)); }
 
  private:
