@@ -131,6 +131,11 @@ TEST(BenchPlan, CudaHasShapesOfItsOwnAndNoCpuOptions) {
   options.isas.clear();
   options.sample_ms = 5;
   EXPECT_NE(refusal(options).find("--sample-ms is for the CPU"), std::string::npos);
+  options = {};
+  options.programmatic = true;
+  EXPECT_NE(refusal(options).find("--programmatic is for --device cuda"), std::string::npos);
+  options.device = "cuda";
+  EXPECT_TRUE(plan_bench(options).programmatic);
   for (const char* device : {"", "cuda:", "cuda:-1", "cuda:1x", "cuda: 1", "cuda1", "gpu", "cuda:99999999999"}) {
     options = {};
     options.device = device;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "support/call.hpp"
@@ -138,6 +140,36 @@ TEST_F(Validation, StructSizes) {
   expect_refused(b, message("exec", sizeof exec + 8, sizeof exec), TN_UNSUPPORTED);
 }
 
+// As callers that know none of the later fields have it: no more memory than it says, its padding whatever it was.
+TEST_F(Validation, AnEarlierVersionsExec) {
+  struct Earlier {
+    std::size_t struct_size;
+    tn_device_type device;
+    std::int32_t device_index;
+    void* stream;
+    tn_threads* threads;
+    tn_isa isa;
+  };
+  const auto earlier = std::make_unique<Earlier>();
+  std::memset(earlier.get(), 0xff, sizeof(Earlier));
+  earlier->struct_size = sizeof(Earlier);
+  earlier->device = TN_CPU;
+  earlier->device_index = 0;
+  earlier->stream = nullptr;
+  earlier->threads = nullptr;
+  earlier->isa = TN_ISA_AUTO;
+  const auto* const there = reinterpret_cast<const tn_exec*>(earlier.get());
+  tn_workspace needed{};
+  EXPECT_EQ(tn_forward_workspace(there, &f, &needed, &error), TN_OK) << error.message;
+  EXPECT_EQ(tn_forward(there, &f, &workspace, &error), TN_OK) << error.message;
+  EXPECT_EQ(tn_backward_workspace(there, &b, &needed, &error), TN_OK) << error.message;
+  EXPECT_EQ(tn_backward(there, &b, &workspace, &error), TN_OK) << error.message;
+  earlier->isa = 5;
+  EXPECT_EQ(tn_forward(there, &f, &workspace, &error), TN_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "isa: got 5; needs one of tn_isa");
+  EXPECT_GT(sizeof(tn_exec), sizeof(Earlier));
+}
+
 TEST_F(Validation, Device) {
   exec.device = TN_CUDA;
   if (const int count = tn_device_count(TN_CUDA); count == 0) {
@@ -161,6 +193,22 @@ TEST_F(Validation, Device) {
   exec = on();
   exec.stream = &exec;
   expect_refused(f, "stream: got a pointer; needs NULL for the CPU");
+}
+
+TEST_F(Validation, Programmatic) {
+  for (const tn_device_type device : {TN_CPU, TN_CUDA}) {
+    for (const std::int64_t value : {std::int64_t{-1}, std::int64_t{2}, std::int64_t{1} << 32}) {
+      exec = on();
+      exec.device = device;
+      exec.programmatic = value;
+      expect_refused(f, "programmatic: got " + std::to_string(value) + "; needs 0 or 1");
+      expect_refused(b, "programmatic: got " + std::to_string(value) + "; needs 0 or 1");
+    }
+  }
+  exec = on();
+  exec.programmatic = 1;
+  expect_refused(f, "programmatic: got 1; needs 0 for the CPU");
+  expect_refused(b, "programmatic: got 1; needs 0 for the CPU");
 }
 
 TEST_F(Validation, Isa) {

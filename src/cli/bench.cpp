@@ -126,6 +126,8 @@ void add_bench(CLI::App& app) {
          "--rotate-mb", options->rotate_mb,
          "Megabytes that pass before memory is met again (default: 400, or twice the last-level cache; cuda: 800)")
       ->type_name("MB");
+  sub->add_flag("--programmatic", options->programmatic,
+                "cuda: each call may begin while the one before it is ending (programmatic dependent launch)");
   sub->add_flag("--quick", options->quick, "A few seconds: two shapes, f32 and bf16, all threads, 3 short rounds");
   sub->add_option("--json", options->json,
                   "Also write everything as JSON; - for standard output, in place of the table")

@@ -102,6 +102,7 @@ BenchGroup run_cuda_group(const BenchPlan& plan, const tn_exec& exec, const Benc
   const DeviceStream stream;
   tn_exec on_stream = exec;
   on_stream.stream = stream.get();
+  on_stream.programmatic = plan.programmatic ? 1 : 0;
   const BenchVectors vectors(memory);
   std::deque<BenchCall> calls;
   std::deque<Entry> entries;

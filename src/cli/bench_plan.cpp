@@ -167,8 +167,10 @@ BenchPlan plan_bench(const BenchOptions& options) {
     check_cpu_options(options);
     plan.threads = {0};
   } else {
+    if (options.programmatic) user_error("--programmatic is for --device cuda");
     plan_cpu(options, plan);
   }
+  plan.programmatic = options.programmatic;
 
   plan.rounds = options.rounds.value_or(options.quick ? 3 : 7);
   if (plan.rounds < 1 || plan.rounds > kMaxRounds)

@@ -64,6 +64,7 @@ struct BenchOptions {
   std::optional<int> rounds;         // 7, or 3 under quick
   std::optional<double> sample_ms;   // 20, or 4 under quick
   std::optional<int64_t> rotate_mb;  // 400 or, where that is more, twice the last-level cache; CUDA: 800
+  bool programmatic = false;         // CUDA
   bool quick = false;
   std::string json;  // empty: none; "-": standard output, in place of the table
 };
@@ -79,6 +80,7 @@ struct BenchPlan {
   int rounds = 0;
   double sample_seconds = 0;  // on a CUDA device: 0, a sample being one replay of a graph
   size_t rotate_bytes = 0;
+  bool programmatic = false;  // a call may begin while the one before it is ending
 
   size_t groups() const { return shapes.size() * dtypes.size() * threads.size(); }
 };

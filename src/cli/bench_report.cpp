@@ -175,6 +175,7 @@ ordered_json bench_json(const BenchPlan& plan, const std::string& device, const 
                                {"multiprocessors", machine.cuda->multiprocessors},
                                {"memory_bytes", machine.cuda->memory_bytes},
                                {"l2_bytes", machine.cuda->l2_bytes}};
+    json["programmatic"] = plan.programmatic;
   } else {
     json["sample_ms"] = plan.sample_seconds * 1e3;
   }

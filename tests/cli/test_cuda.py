@@ -50,16 +50,18 @@ class Cuda(CommandTest):
 
     def test_bench(self):
         options = ["--quick", "--shape", "1x8,128x768", "--dtype", "bf16", "--rotate-mb", "8", "--json", "b.json"]
-        done = self.call("bench", "--device", "cuda", *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path("b.json"), encoding="utf-8") as file:
-            groups = json.load(file)["groups"]
-        self.assertEqual([group["m"] for group in groups], [1, 128])
-        for group in groups:
-            self.assertEqual(len(group["results"]), 12)
-            for result in group["results"]:
-                self.assertGreater(result["median_us"], 0)
-                self.assertGreater(result["ratio"], 0)
+        for programmatic in [False, True]:
+            done = self.call("bench", "--device", "cuda", *options, *["--programmatic"] * programmatic)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path("b.json"), encoding="utf-8") as file:
+                bench = json.load(file)
+            self.assertEqual(bench["programmatic"], programmatic)
+            self.assertEqual([group["m"] for group in bench["groups"]], [1, 128])
+            for group in bench["groups"]:
+                self.assertEqual(len(group["results"]), 12)
+                for result in group["results"]:
+                    self.assertGreater(result["median_us"], 0)
+                    self.assertGreater(result["ratio"], 0)
 
     def test_plan(self):
         """What `info --plan` says of this device is what the library does on it."""

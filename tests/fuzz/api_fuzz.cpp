@@ -123,6 +123,7 @@ class Case {
     exec_.device_index = usually(97) ? 0 : in_.ConsumeIntegral<int32_t>();
     exec_.stream = usually(97) ? nullptr : Memory::nowhere();
     exec_.isa = usually(97) ? static_cast<tn_isa>(small(0, 4)) : in_.ConsumeIntegral<int32_t>();
+    exec_.programmatic = usually(97) ? 0 : wild();
     exec_.threads = usually(60) ? nullptr : pools[small(0, 1)];
     return &exec_;
   }
