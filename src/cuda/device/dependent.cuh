@@ -54,8 +54,8 @@ __device__ __noinline__ inline void begin_early(const std::byte* weight, std::in
 // before it. `early`: the call has asked for it; other launches go on at once.
 //
 // The next launch is let go right after the wait. It begins when the last thread block has come this far: all thread
-// blocks are on the device then, or have ended, so that those which wait for each other lose no place to it. And since
-// each launch waits before it lets the next one go, none begins before the last but one has finished.
+// blocks are on the device then, or have ended, so that those which wait for each other lose no place to it. Not before
+// the wait, so that no more than one launch holds places while it waits.
 __device__ __forceinline__ void begin_kernel(bool early, std::int64_t n, const spec::Vec& weight,
                                              const spec::Vec& bias = {}) {
   if (!kHasDependentLaunch || !early) return;
