@@ -193,7 +193,7 @@ template <int C, bool kLean, bool kWhole>
 inline constexpr int kForwardBounds = kWhole && !(C == 4 && kLean) ? 1024 : kForwardThreads;
 
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
-__global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd, kWhole>)
+__global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType != Type::f32, kWhole>)
     forward_kernel(const __grid_constant__ ForwardArgs p) {
   static_assert(kWhole || kType == Type::f32);
   constexpr int P = padded(C), kStep = 32 * kChunk;
