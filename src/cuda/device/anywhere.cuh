@@ -19,22 +19,31 @@ __device__ __forceinline__ int half_word(const void* row) {
   return static_cast<int>(reinterpret_cast<unsigned long long>(row) & 2u);
 }
 
+// Bytes of a word that are there, of `left` from its first on.
+__device__ __forceinline__ int part_of_word(int left) { return left < 0 ? 0 : left > 4 ? 4 : left; }
+
 // Copies a run that starts at `from`, of which `left` bytes are there (0 or fewer: none), to `to`; zeros for the rest.
 // Of the word in which it starts all is read, which is all in that word's allocation: those start at more than a word.
 __device__ __forceinline__ void copy_run(unsigned int to, const std::byte* from, int left, Type type, int in_run,
                                          int lanes) {
-  const int half = half_word(from), turns = type == Type::f32 ? 8 : 4;
-  from -= half;
+  const int half = half_word(from), turns = type == Type::f32 ? 8 : 4, step = 4 * lanes;
+  from += 4 * in_run - half;
+  to += 4 * in_run;
   left = left > 0 ? left + half : 0;
-  const auto copy = [&](int word) {
-    const int bytes = left - 4 * word;
-    copy_part_of_word_async(to + 4 * word, from + 4 * word, bytes < 0 ? 0 : bytes > 4 ? 4 : bytes);
-  };
+  if (left >= turns * step) {
 #pragma unroll
-  for (int turn = 0; turn < 8; ++turn) {
-    if (turn < turns) copy(turn * lanes + in_run);
+    for (int turn = 0; turn < 8; ++turn) {
+      if (turn < turns) copy_word_async(to + turn * step, from + turn * step);
+    }
+  } else {
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn) {
+      copy_part_of_word_async(to + turn * step, from + turn * step, part_of_word(left - 4 * in_run - turn * step));
+    }
   }
-  if (half != 0 && in_run == 0) copy(turns * lanes);
+  if (half != 0 && in_run == 0) {
+    copy_part_of_word_async(to + turns * step, from + turns * step, part_of_word(left - turns * step));
+  }
 }
 
 // A lane's chunk of a run that lies at `run` and starts `half` bytes further on.
@@ -60,17 +69,18 @@ __device__ __forceinline__ void store_run(Type type, std::byte* to, int left, st
   __syncwarp();
   const auto* const words = reinterpret_cast<const unsigned int*>(run);
   const auto* const elements = reinterpret_cast<const unsigned short*>(run);
+  const bool all = left >= lanes * kChunk;
   if (type == Type::f32) {
 #pragma unroll
     for (int turn = 0; turn < kChunk; ++turn) {
       const int i = turn * lanes + in_run;
-      if (i < left) reinterpret_cast<unsigned int*>(to)[i] = words[i];
+      if (all || i < left) reinterpret_cast<unsigned int*>(to)[i] = words[i];
     }
   } else if (half_word(to) == 0) {
 #pragma unroll
     for (int turn = 0; turn < kChunk / 2; ++turn) {
       const int i = turn * lanes + in_run;
-      if (2 * i + 1 < left) {
+      if (all || 2 * i + 1 < left) {
         reinterpret_cast<unsigned int*>(to)[i] = words[i];
       } else if (2 * i < left) {
         reinterpret_cast<unsigned short*>(to)[2 * i] = elements[2 * i];
@@ -80,7 +90,7 @@ __device__ __forceinline__ void store_run(Type type, std::byte* to, int left, st
 #pragma unroll
     for (int turn = 0; turn < kChunk; ++turn) {
       const int i = turn * lanes + in_run;
-      if (i < left) reinterpret_cast<unsigned short*>(to)[i] = elements[i];
+      if (all || i < left) reinterpret_cast<unsigned short*>(to)[i] = elements[i];
     }
   }
 }

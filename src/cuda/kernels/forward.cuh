@@ -136,7 +136,10 @@ struct Side {
     } else {
       const auto* const own = reinterpret_cast<const uint4*>(run_of(c, type) + at.in_run * each(type));
       if (kAnyType && type == Type::f32) {
-        values_of_halves(type, own[0], own[1], v);
+        // Of eight lanes that read together, four begin with the second half, so that they read from different banks.
+        const bool turned = (at.lane & 4) != 0;
+        const uint4 one = own[turned ? 1 : 0], rest = own[turned ? 0 : 1];
+        values_of_halves(type, select(turned, rest, one), select(turned, one, rest), v);
       } else {
         widen8(kAnyType ? type : kType, own[0], v);
       }
@@ -187,13 +190,13 @@ __device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, 
   for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);
 }
 
-// For the registers' sake: at most 64 and 80 then, and no kernel spills, nor takes many more than it needs. RMSNorm's
-// longest rows have 768 threads, of which a multiprocessor should hold twice as many.
-template <int C, bool kLean, bool kWhole>
-inline constexpr int kForwardBounds = kWhole && !(C == 4 && kLean) ? 1024 : kForwardThreads;
+// For the registers' sake: at most 64 then, no kernel spills, nor takes many more than it needs. RMSNorm's longest rows
+// of 16-bit types have 768 threads, of which a multiprocessor should hold twice as many.
+template <int C, bool kLean>
+inline constexpr int kForwardBounds = C == 4 && kLean ? kForwardThreads : 1024;
 
 template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
-__global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType != Type::f32, kWhole>)
+__global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType != Type::f32>)
     forward_kernel(const __grid_constant__ ForwardArgs p) {
   static_assert(kWhole || kType == Type::f32);
   constexpr int P = padded(C), kStep = 32 * kChunk;
