@@ -30,7 +30,8 @@ TEST(CudaRows, NearMultiplesUpToTheLastRow) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200000; ++i) {
     const std::int64_t inner = 1 + static_cast<std::int64_t>(random() >> 33 >> (random() % 31));
-    const std::int64_t multiple = inner * static_cast<std::int64_t>(random() % (kRows / inner + 1));
+    const std::int64_t multiple =
+        inner * static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(kRows / inner + 1));
     for (const std::int64_t r : {multiple - 1, multiple, multiple + 1, kRows - 1}) {
       if (r >= 0 && r < kRows) expect_same_places(inner, kRows, static_cast<std::uint32_t>(r));
     }

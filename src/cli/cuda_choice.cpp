@@ -17,7 +17,8 @@ constexpr std::size_t kAligned = 64;  // src/api/dispatch.cpp
 
 CudaLaunch launch_rows(const spec::ForwardCall& call, const ForwardPlan& plan) {
   CudaLaunch launch;
-  launch.blocks = (call.m + plan.rows - 1) / plan.rows;
+  const std::int64_t each = std::int64_t{plan.rows} * plan.turns;
+  launch.blocks = (call.m + each - 1) / each;
   launch.threads = plan.threads;
   launch.shared_bytes = plan.shared_bytes;
   return launch;

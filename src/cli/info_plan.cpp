@@ -145,6 +145,7 @@ Json fields(const cuda::ForwardPlan& plan) {
           {"lanes_per_row", 1 << plan.log_lanes},
           {"warps_per_row", plan.warps},
           {"rows_per_thread_block", plan.rows},
+          {"turns", plan.turns},
           {"vectors_by_first_level_cache", plan.cached},
           {"shared_bytes", plan.shared_bytes}};
 }
@@ -278,11 +279,11 @@ void add_info_plan_options(CLI::App& app, InfoPlanOptions& options) {
   word("--shape", options.shape, "MxN", "Rows and columns, as in 8192x4096");
   word("--m", options.m, "M", "Rows, together with --n");
   word("--n", options.n, "N", "Columns, together with --m");
-  word("--dtype", options.dtype, "TYPE", "f32, f16 or bf16; the weight's type changes no plan")->capture_default_str();
+  word("--dtype", options.dtype, "TYPE", "f32, f16 or bf16, of matrices and vectors")->capture_default_str();
   word("--residual-dtype", options.residual_dtype, "TYPE", "The residual stream's type (residual, s, ds)");
   word("--out-dtype", options.out_dtype, "TYPE", "The type of y or dx");
   ours(app.add_flag("--in-place", options.in_place, "Backward: dx is written over dy"));
-  ours(app.add_flag("--unaligned", options.unaligned, "Matrices do not start at multiples of 16 bytes"));
+  ours(app.add_flag("--unaligned", options.unaligned, "Matrices and vectors do not start at multiples of 16 bytes"));
   word("--device", options.device, "DEVICE",
        fmt::format("{}; cuda, cuda:1 and so on: one that is here", preset_names()))
       ->capture_default_str();

@@ -33,8 +33,9 @@ class InfoPlan(CommandTest):
             ("backward_strips", "backward", "8192x8192", "--op", "add_rms_norm"),
             ("backward_split", "backward", "1x4096"),
             ("backward_split", "backward", "128x4096"),
-            ("backward_split", "backward", "8192x4097"),
-            ("backward_split", "backward", "8192x4096", "--unaligned"),
+            ("backward_strips", "backward", "8192x4097"),
+            ("backward_strips", "backward", "8192x4096", "--unaligned"),
+            ("backward_split", "backward", "8192x20480"),
             ("backward_split_wide", "backward", "8192x200000"),
             ("backward_split_wide", "frozen", "4x200000", "--op", "add_layer_norm"),
         ]:
@@ -94,11 +95,23 @@ class InfoPlan(CommandTest):
         only = self.backward("1x4096")["plan"]
         self.assertEqual((only["rows"]["only_row"], only["row_blocks"], only["slabs"]), (True, 1, 0))
 
+    def test_forward(self):
+        """As many thread blocks as there are rows for them, each with some rows at a time, several times."""
+        for shape in ["1x4096", "300x1000", "8192x128", "131072x128", "100001x65", "70000x257"]:
+            found = self.plan(shape)
+            plan, launch = found["plan"], found["launch"]
+            each = plan["rows_per_thread_block"] * plan["turns"]
+            self.assertEqual(launch["thread_blocks"], -(-found["call"]["m"] // each))
+            self.assertEqual(plan["threads"], plan["rows_per_thread_block"] * plan["warps_per_row"] * plan["lanes_per_row"])
+            self.assertEqual((launch["threads_per_block"], launch["shared_bytes"]), (plan["threads"], plan["shared_bytes"]))
+        self.assertGreater(self.plan("131072x128")["plan"]["turns"], 1)
+
     def test_in_place(self):
         """dx over dy: strips however few rows there are; where these do not serve, columns come first."""
         self.assertEqual(self.backward("8x4096")["kernel"], "backward_split")
         self.assertEqual(self.backward("8x4096", "--in-place")["kernel"], "backward_strips")
-        ordered = self.backward("8x4096", "--in-place", "--unaligned")
+        self.assertEqual(self.backward("8x4096", "--in-place", "--unaligned")["kernel"], "backward_strips")
+        ordered = self.backward("8x20480", "--in-place")
         self.assertEqual((ordered["kernel"], ordered["plan"]["ordered"]), ("backward_split", True))
         self.assertGreater(ordered["counter_bytes"], 0)
 
