@@ -128,8 +128,9 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
                                          : CudaKernel::backward_split;
   choice.launch = launch_backward(plan);
   choice.cached_tiles = plan.split.cached;
-  if (plan.scratch.data != 0) choice.workspace_bytes = plan.scratch.data + kAligned - 1;
-  if (plan.scratch.counters != 0) choice.counter_bytes = plan.scratch.counters + kAligned - 1;
+  const cuda::Scratch scratch = cuda::most_scratch(call, device);
+  if (scratch.data != 0) choice.workspace_bytes = scratch.data + kAligned - 1;
+  if (scratch.counters != 0) choice.counter_bytes = scratch.counters + kAligned - 1;
   return choice;
 }
 

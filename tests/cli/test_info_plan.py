@@ -71,8 +71,8 @@ class InfoPlan(CommandTest):
             self.assertEqual(plan["threads"], 32 * plan["teams_per_thread_block"] * plan["warps_per_team"])
             self.assertEqual(launch["thread_blocks"], cluster * plan["groups"])
             self.assertEqual((launch["threads_per_block"], launch["shared_bytes"]), (plan["threads"], plan["shared_bytes"]))
-            # A partial sum of each column for each group, and room for alignment.
-            self.assertEqual(found["workspace_bytes"], 4 * plan["groups"] * found["call"]["n"] + 63)
+            # A partial sum of each column for each group, and room for alignment; enough wherever rows start.
+            self.assertGreaterEqual(found["workspace_bytes"], 4 * plan["groups"] * found["call"]["n"] + 63)
             self.assertTrue(launch["bounded_by_residence"])
 
     def test_layer_norm_has_two_gradients(self):

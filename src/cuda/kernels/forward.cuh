@@ -236,9 +236,10 @@ __global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType !=
   next += (turns - 1) * of_turn;
   copies_commit();
   const auto vector = [&](const Vec& v) {
-    Vector of_v{at, take(v.present ? Vector::each(v.type) : 0)};
-    if (v.present && p.cached) of_v.template copy<true>(v.type, v.data, n);
-    if (v.present && !p.cached) of_v.template copy<false>(v.type, v.data, n);
+    const bool wanted = v.present && p.y.present;
+    Vector of_v{at, take(wanted ? Vector::each(v.type) : 0)};
+    if (wanted && p.cached) of_v.template copy<true>(v.type, v.data, n);
+    if (wanted && !p.cached) of_v.template copy<false>(v.type, v.data, n);
     return of_v;
   };
   const Vector weight = vector(p.weight), bias = vector(p.bias);

@@ -1,5 +1,8 @@
 #include "cuda/launch/plan.hpp"
 
+#include <algorithm>
+#include <cstdint>
+
 namespace truenorm::cuda {
 
 using spec::Rows;
@@ -82,8 +85,32 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   return plan;
 }
 
+Scratch most_scratch(const spec::BackwardCall& call, const Device& device) {
+  Scratch most;
+  for (const bool anywhere : {false, true}) {
+    for (const bool in_place : {false, true}) {
+      // Addresses that nothing is read from: they say where rows start, and what is written over what.
+      spec::BackwardCall like = call;
+      std::uintptr_t next = 0;
+      const auto place = [&](auto& t) {
+        next += 4096;
+        t.data = reinterpret_cast<std::byte*>(next + (anywhere ? 4 : 0));
+      };
+      for (Rows* t : {&like.dy, &like.ds, &like.s, &like.dx, &like.dresidual}) place(*t);
+      place(like.weight);
+      if (in_place) like.dx.data = like.dy.data;
+      const Scratch scratch = plan_of(like, device).scratch;
+      most.data = std::max(most.data, scratch.data);
+      most.counters = std::max(most.counters, scratch.counters);
+    }
+  }
+  return most;
+}
+
 ForwardPlan plan_of(const spec::ForwardCall& call, const Device& device) {
-  const auto bytes = [](const Vec& v) { return v.present ? static_cast<int>(spec::size_of(v.type)) : 0; };
+  const auto bytes = [&](const Vec& v) {
+    return v.present && call.y.present ? static_cast<int>(spec::size_of(v.type)) : 0;
+  };
   return plan_forward(call.m, call.n,
                       {.single = matrices(call) == Type::f32,
                        .whole = whole_chunks(call),

@@ -18,6 +18,9 @@ struct BackwardPlan {
 ForwardPlan plan_of(const spec::ForwardCall& call, const Device& device);
 BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device);
 
+// Scratch for a call of these shapes, strides and types wherever its operands lie: for the plan that needs most.
+Scratch most_scratch(const spec::BackwardCall& call, const Device& device);
+
 // The type that a call's kernel keeps matrices as: that of all of them; FP32 where they differ, or chunks are not
 // whole.
 spec::Type matrices(const spec::ForwardCall& call);

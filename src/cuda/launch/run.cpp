@@ -31,7 +31,7 @@ const char* backward_scratch(const spec::BackwardCall& call, int index, Scratch&
   const char* error = nullptr;
   const Device* const device = device_of(index, error);
   if (device == nullptr) return error;
-  scratch = plan_of(call, *device).scratch;
+  scratch = most_scratch(call, *device);
   return nullptr;
 }
 
