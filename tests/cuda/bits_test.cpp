@@ -90,6 +90,35 @@ INSTANTIATE_TEST_SUITE_P(N, CudaBits_Sizes,
                                          12288, 16376, 16383, 16384, 16385, 16392, 18432, 24576, 32768, 65537, 131072,
                                          262144));
 
+// Sizes that bring each kernel, of whole chunks and of rows that start anywhere, apart and in place: several turns of
+// narrow rows, every team of strips, rows and columns, long rows. For the sanitizers, which have no time for many
+// cases.
+TEST(CudaBits, EachKernel) {
+  TN_NEEDS_CUDA();
+  std::uint64_t seed = 800000;
+  for (const Size size : {Size{26000, 65},
+                          {13000, 128},
+                          {13000, 129},
+                          {512, 1024},
+                          {300, 1100},
+                          {130, 2100},
+                          {300, 2048},
+                          {300, 4096},
+                          {70, 4100},
+                          {300, 8192},
+                          {70, 16400},
+                          {64, 768},
+                          {2, 24584}}) {
+    for (const tn_dtype type : {TN_BF16, TN_F32}) {
+      for (const bool forward_direction : {true, false}) {
+        if (HasFailure()) return;
+        check_case(++seed, forward_direction, size, type, {false, false, false});
+        check_case(++seed, forward_direction, size, type, {false, true, true});
+      }
+    }
+  }
+}
+
 // Fewer and more rows than any number of thread blocks.
 TEST(CudaBits, ManyRows) {
   TN_NEEDS_CUDA();
