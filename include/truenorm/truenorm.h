@@ -230,9 +230,9 @@ typedef struct tn_backward_args {
 
 /* The scratch that the call with these arguments needs. Pointers in `args` are not read through and may be NULL;
  * only types, shapes, strides and presence count. Sets out->size and out->counters_size, leaves the pointers.
- * On a CUDA device addresses count too, for now: NULL stands for multiples of 16 bytes, and a backward whose rows or
- * weight start elsewhere, or which is in place, may need more than one that is not. Ask with the call's own pointers;
- * what is too small is refused (TN_WORKSPACE_TOO_SMALL), never overrun. */
+ * On a CUDA device, for now, addresses count as well: NULL stands for a multiple of 16 bytes. The same backward may
+ * need more where its rows or its weight start elsewhere, or where it is in place, so ask with the call's own pointers.
+ * A workspace that is too small is refused (TN_WORKSPACE_TOO_SMALL), never overrun. */
 TN_API tn_status tn_forward_workspace(const tn_exec* exec, const tn_forward_args* args, tn_workspace* out,
                                       tn_error* error) TN_NOEXCEPT;
 TN_API tn_status tn_backward_workspace(const tn_exec* exec, const tn_backward_args* args, tn_workspace* out,
