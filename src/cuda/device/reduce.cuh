@@ -21,6 +21,15 @@ __device__ __forceinline__ int thread_index() {
   return __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.x) & 31);
 }
 
+// A value that the compiler would rather make again where it is used.
+template <class T>
+__device__ __forceinline__ T in_register(T v) {
+  static_assert(sizeof(T) <= 4);
+  auto bits = static_cast<unsigned int>(v);
+  asm volatile("" : "+r"(bits));
+  return static_cast<T>(bits);
+}
+
 // The neighbour-first balanced tree over value(first) ... value(first + K - 1); K is a power of two.
 template <int K, class Value>
 __device__ __forceinline__ auto tree(const Value& value, int first = 0) {

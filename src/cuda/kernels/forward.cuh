@@ -1,36 +1,17 @@
 // The forward of rows that a thread block can hold: one row for each group of threads, C chunks of it in each thread.
 //
+// Where a thread has one chunk of a 16-bit type, it stays in registers, as few as they are. Else:
 // A row is copied to shared memory and stays there between its sums and its output, and so do weight and bias, which
 // are under way meanwhile. So a thread needs few registers, and a multiprocessor has many rows in flight, each at
 // another stage: memory is kept busy without loops, and without rows loaded ahead.
 #pragma once
 
-#include "cuda/device/anywhere.cuh"
 #include "cuda/device/dependent.cuh"
-#include "cuda/device/reduce.cuh"
-#include "cuda/device/rows.hpp"
 #include "cuda/device/weights.cuh"
-#include "cuda/tuning/forward.hpp"
+#include "cuda/kernels/forward_operands.cuh"
 #include "spec/norm.hpp"
 
 namespace truenorm::cuda {
-
-// What a launch is given.
-struct ForwardArgs {
-  unsigned int m;
-  int n, log_lanes, warps, rows, turns;  // as ForwardPlan has them
-  float eps, offset;                     // offset: as effective_offset gives it
-  bool cached;
-  bool round_xhat;
-  bool plain;  // the usual operands: of one type, a weight, and a bias in LayerNorm only
-  bool early;  // the call may begin before the one before it has finished
-  Type xhat_type, s_type;
-  RowsAt x;
-  Vec weight, bias;
-  RowsAt y;
-  float *mean, *rstd;
-  RowsAt residual, s;
-};
 
 // xhat to y.
 __device__ __forceinline__ void finish_output(const float (&w)[kChunk], const float (&b)[kChunk], float (&y)[kChunk]) {
@@ -41,111 +22,6 @@ __device__ __forceinline__ void finish_output(const float (&w)[kChunk], float (&
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
 }
-
-// Where a thread stands, and where its chunks are in shared memory: run after run, and in a run chunk after chunk, at
-// distances known beforehand. A thread's FP32 and rows that start anywhere take 32 bytes a chunk, others 16; a run of
-// the latter has a word more.
-template <int C, bool kWhole>
-struct ForwardPlace {
-  static constexpr int kStep = 32 * kChunk;  // columns from a thread's chunk to its next
-  int thread, lane, lanes, in_run, row, warp, first, run, runs;
-
-  __device__ __forceinline__ explicit ForwardPlace(const ForwardArgs& p)
-      : thread(thread_index()), lane(thread & 31), lanes(C > 1 ? 32 : 1 << p.log_lanes), in_run(lane & (lanes - 1)) {
-    const int log_lanes = C > 1 ? 5 : p.log_lanes;
-    row = p.warps == 1 ? thread >> log_lanes : 0;
-    warp = p.warps == 1 ? 0 : thread >> 5;
-    first = (warp * C * 32 + in_run) * kChunk;
-    run = thread >> log_lanes;
-    runs = static_cast<int>(blockDim.x) >> log_lanes;
-  }
-  // From a chunk of a run to the next, of the thread block's chunks all together, and to this run's.
-  __device__ __forceinline__ int chunk_bytes(int each) const { return kWhole ? lanes * each : run_bytes(lanes); }
-  __device__ __forceinline__ int bytes(int each) const { return each == 0 ? 0 : runs * C * chunk_bytes(each); }
-  __device__ __forceinline__ int run_at(int each) const { return run * C * chunk_bytes(each); }
-};
-
-// Places in shared memory are kept as numbers: of a pointer that might be null the compiler would forget what it is to.
-__device__ __forceinline__ std::byte* forward_shared() {
-  extern __shared__ float4 forward_memory[];
-  return reinterpret_cast<std::byte*>(forward_memory);
-}
-
-// A value that the compiler would rather ask for again where it is used.
-__device__ __forceinline__ int in_register(int v) {
-  asm volatile("" : "+r"(v));
-  return v;
-}
-
-// C chunks of a matrix's row or of a vector, in shared memory.
-template <Type kType, int C, bool kWhole, bool kVector>
-struct Side {
-  using Place = ForwardPlace<C, kWhole>;
-  static constexpr int kStep = Place::kStep;
-  static constexpr bool kAnyType = kVector || kType == Type::f32;  // else kType
-  const Place& at;
-  int place;     // of this run, in shared memory
-  int half = 0;  // of rows that start anywhere: how far into a word
-
-  // Bytes of a chunk.
-  __device__ __forceinline__ static int each(Type type) {
-    return kVector ? (type == Type::f32 ? 32 : 16) : kType == Type::f32 ? 32 : 16;
-  }
-
-  // Asks for columns of a row, or of a vector, that has `columns`: none where that is 0.
-  template <bool kCached>
-  __device__ __forceinline__ void copy(Type type, const std::byte* row, int columns) {
-    const unsigned int run = shared_address(forward_shared() + place);
-    const int chunk = at.chunk_bytes(each(type));
-    if constexpr (!kWhole) {
-      half = half_word(row);
-      const int size = type == Type::f32 ? 4 : 2, column = at.first - at.in_run * kChunk;
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
-        copy_run(run + c * chunk, row + std::int64_t{column + c * kStep} * size, (columns - column - c * kStep) * size,
-                 type, at.in_run, at.lanes);
-      }
-    } else if (kAnyType && type == Type::f32) {
-      // Neighbouring lanes copy neighbouring sixteen bytes, in two turns.
-      const int column = at.first - at.in_run * (kChunk / 2), left = columns - column, turn = at.lanes * 16;
-      const std::byte* const from = row + std::int64_t{column} * 4;
-      const unsigned int to = run + at.in_run * 16;
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
-        copy_async_if<kCached>(c * kStep < left, to + c * chunk, from + c * kStep * 4);
-        copy_async_if<kCached>(c * kStep + at.lanes * 4 < left, to + c * chunk + turn, from + c * kStep * 4 + turn);
-      }
-    } else {
-      const int left = columns - at.first;
-      const std::byte* const from = row + std::int64_t{at.first} * 2;
-      const unsigned int to = run + at.in_run * each(type);
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
-        copy_async_if<kCached>(c * kStep < left, to + c * chunk, from + c * kStep * 2);
-      }
-    }
-  }
-
-  __device__ __forceinline__ std::byte* run_of(int c, Type type) const {
-    return forward_shared() + place + c * at.chunk_bytes(each(type));
-  }
-
-  __device__ __forceinline__ void values(int c, Type type, float (&v)[kChunk]) const {
-    if constexpr (!kWhole) {
-      values_of_run(type, run_of(c, type), half, at.in_run, v);
-    } else {
-      const auto* const own = reinterpret_cast<const uint4*>(run_of(c, type) + at.in_run * each(type));
-      if (kAnyType && type == Type::f32) {
-        // Of eight lanes that read together, four begin with the second half, so that they read from different banks.
-        const bool turned = (at.lane & 4) != 0;
-        const uint4 one = own[turned ? 1 : 0], rest = own[turned ? 0 : 1];
-        values_of_halves(type, select(turned, rest, one), select(turned, one, rest), v);
-      } else {
-        widen8(kAnyType ? type : kType, own[0], v);
-      }
-    }
-  }
-};
 
 // V sums of a row at once, the same in every thread of the row. `shared` has 32 floats for each where a row has several
 // warps: +0 where there is none. All threads of the thread block call.
@@ -167,7 +43,7 @@ __device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, 
 #pragma unroll
     for (int v = 0; v < V; ++v) out[v] = V == 1 ? s[0] : __shfl_sync(kAllLanes, s[0], v * P);
   }
-  if (warps > 1) {
+  if (C > 1 && warps > 1) {
     if (at.lane == 0) {
 #pragma unroll
       for (int v = 0; v < V; ++v) shared[v * 32 + at.warp] = out[v];
@@ -190,26 +66,43 @@ __device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, 
   for (int v = 0; v < V; ++v) out[v] = Scalar::add(out[v], 0.0f);
 }
 
-// For the registers' sake: at most 64 then, no kernel spills, nor takes many more than it needs. RMSNorm's longest rows
-// of 16-bit types have 768 threads, of which a multiprocessor should hold twice as many.
-template <int C, bool kLean>
-inline constexpr int kForwardBounds = C == 4 && kLean ? kForwardThreads : 1024;
+// Threads of a thread block at most, and thread blocks that a multiprocessor should hold: for the registers' sake, of
+// which the compiler would take more than it needs. Many rows in flight are what LayerNorm's sums want most, and
+// RMSNorm where a thread has four chunks; others are slower with fewer registers. Of FP32, and with a residual, shared
+// memory holds fewer rows anyway.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+inline constexpr int kThreadsAtOnce = 1536;  // that a multiprocessor may have
+#else
+inline constexpr int kThreadsAtOnce = 2048;
+#endif
+template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kPlain>
+struct ForwardBounds {
+  static constexpr bool kSingle = kType == Type::f32;
+  static constexpr bool kRegisters = forward_in_registers(C, kSingle, kWhole);
+  static constexpr bool kMany = !kSingle && !kAdd && (kLayer || C == 4);
+  static constexpr int kThreads = kRegisters ? kForwardNarrowThreads : kMany ? kForwardThreads : 1024;
+  static constexpr int kBlocks = kRegisters ? (kPlain ? kThreadsAtOnce : 1536) / kThreads : kMany ? 2 : 1;
+};
 
-template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole>
-__global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType != Type::f32>)
+// kPlain: compiled for ForwardArgs::plain, with fewer instructions.
+template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kPlain>
+__global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, kPlain>::kThreads,
+                                  ForwardBounds<kType, C, kLayer, kAdd, kWhole, kPlain>::kBlocks)
     forward_kernel(const __grid_constant__ ForwardArgs p) {
   static_assert(kWhole || kType == Type::f32);
   constexpr int P = padded(C), kStep = 32 * kChunk;
   constexpr bool kSingle = kType == Type::f32;
-  constexpr int kOfChunk = kSingle ? 32 : 16;
-  constexpr Type kKept = kAdd ? kType : Type::f32;
+  constexpr bool kRegisters = forward_in_registers(C, kSingle, kWhole);
+  constexpr int kOfChunk = kRegisters ? 0 : kSingle ? 32 : 16;
+  static_assert(!kPlain || kType != Type::f32);
   using Matrix = Side<kType, C, kWhole, false>;
   using Vector = Side<kType, C, kWhole, true>;
   begin_kernel(p.early, p.n, p.weight, p.bias);
   const ForwardPlace<C, kWhole> at(p);
   const int n = p.n;
-  // Registers for several turns are to be had where a thread has one chunk.
-  const int turns = C == 1 ? p.turns : 1;
+  // Registers for several turns are to be had where a thread has one chunk, and not in them.
+  const int turns = C == 1 && !kRegisters ? p.turns : 1;
   unsigned int r = blockIdx.x * turns * p.rows + at.row;
   const auto columns_of = [&](unsigned int row) { return row < p.m ? n : 0; };
 
@@ -235,23 +128,28 @@ __global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType !=
   residual.place -= turns * of_turn;
   next += (turns - 1) * of_turn;
   copies_commit();
-  const auto vector = [&](const Vec& v) {
-    const bool wanted = v.present && p.y.present;
-    Vector of_v{at, take(wanted ? Vector::each(v.type) : 0)};
-    if (wanted && p.cached) of_v.template copy<true>(v.type, v.data, n);
-    if (wanted && !p.cached) of_v.template copy<false>(v.type, v.data, n);
+  // Asked for now, when there is time.
+  const int plain = kPlain ? 1 : in_register(p.plain), round_xhat = in_register(p.round_xhat);
+  const int offset = in_register(p.offset != 0.0f);  // -0 changes nothing
+  const auto vector = [&](const Vec& v, bool usual) {
+    if constexpr (kRegisters) {
+      Vector of_v{at};
+      if (kPlain ? usual : v.present && p.y.present) of_v.template copy<true>(kPlain ? kType : v.type, v.data, n);
+      return of_v;
+    }
+    const bool wanted = kPlain ? usual : v.present && p.y.present;
+    const Type type = kPlain ? kType : v.type;
+    Vector of_v{at, take(wanted ? Vector::each(type) : 0)};
+    if (wanted && p.cached) of_v.template copy<true>(type, v.data, n);
+    if (wanted && !p.cached) of_v.template copy<false>(type, v.data, n);
     return of_v;
   };
-  const Vector weight = vector(p.weight), bias = vector(p.bias);
+  const Vector weight = vector(p.weight, true), bias = vector(p.bias, kLayer);
   copies_commit();
-  if (p.warps > 1 && at.thread < 32 && at.lane >= p.warps) {
+  if (C > 1 && p.warps > 1 && at.thread < 32 && at.lane >= p.warps) {
 #pragma unroll
     for (int i = 0; i < (kLayer ? 3 : 1); ++i) sums[i * 32 + at.lane] = 0.0f;
   }
-  // Asked for now, when there is time.
-  const int plain = in_register(p.plain), round_xhat = in_register(p.round_xhat);
-  const int offset = in_register(p.offset != 0.0f);  // -0 changes nothing
-
   // What is normalised: x, or s in its place.
   const auto s_values = [&](int c, bool single, float(&v)[kChunk]) {
     if constexpr (kAdd && kSingle) {
@@ -286,7 +184,7 @@ __global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType !=
         for (int i = 0; i < kChunk; ++i) v[i] = Elements::residual_sum(v[i], other[i]);
         round8(kSingle ? p.s_type : kType, v);
         if constexpr (!kWhole) __syncwarp();  // all lanes have read what lies where s is put
-        store_whole<kType>(kKept, x.run_of(c, kType) + at.in_run * kOfChunk, v);
+        x.keep(c, v);
         if (p.s.present) {
           std::byte* const to = p.s.at(r);
           if constexpr (kWhole) {
@@ -332,7 +230,7 @@ __global__ void __launch_bounds__(kForwardBounds<C, !kLayer && !kAdd && kType !=
       if (p.mean != nullptr) p.mean[r] = mean;
       if (p.rstd != nullptr) p.rstd[r] = rstd;
     }
-    if (!p.y.present) continue;
+    if (!kPlain && !p.y.present) continue;
     std::byte* const y = p.y.at(r);
     copies_wait_but(0);
     __syncwarp();

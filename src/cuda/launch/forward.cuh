@@ -34,7 +34,7 @@ inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan
           .offset = spec::effective_offset(call.offset),
           .cached = plan.cached,
           .round_xhat = call.round_xhat,
-          .plain = plain && one_type && !(call.round_xhat && type == Type::f32),
+          .plain = plain && one_type && call.y.present && !(call.round_xhat && type == Type::f32),
           .early = early,
           .xhat_type = call.xhat_type,
           .s_type = call.s_type,
@@ -50,18 +50,23 @@ inline ForwardArgs forward_args(const spec::ForwardCall& call, const ForwardPlan
 
 template <Type kType, bool kLayer, bool kAdd, bool kWhole>
 const char* launch_forward_rows(const spec::ForwardCall& call, const Where& where, const ForwardPlan& plan) {
+  const ForwardArgs args = forward_args(call, plan, kType, where.programmatic);
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = (call.m + plan.rows * plan.turns - 1) / (plan.rows * plan.turns),
                    .threads = plan.threads,
                    .shared_bytes = plan.shared_bytes},
-                  where, forward_args(call, plan, kType, where.programmatic));
+                  where, args);
   };
+  // Narrow rows are bound by instructions.
+  if constexpr (forward_in_registers(1, kType == Type::f32, kWhole)) {
+    if (plan.chunks == 1 && args.plain) return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, true>);
+  }
   switch (plan.chunks) {
-    case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole>);
-    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole>);
-    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole>);
-    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole>);
+    case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, false>);
+    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, false>);
+    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, false>);
+    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole, false>);
   }
 }
 

@@ -19,7 +19,8 @@ struct ForwardPlan {
   friend constexpr bool operator==(const ForwardPlan&, const ForwardPlan&) = default;
 };
 
-inline constexpr int kForwardThreads = 768;  // at most
+inline constexpr int kForwardThreads = 768;        // at most
+inline constexpr int kForwardNarrowThreads = 128;  // of a thread block that holds several rows
 
 // What a call asks of shared memory. x and what is added to it lie there, and the vectors.
 struct ForwardOperands {
@@ -30,12 +31,16 @@ struct ForwardOperands {
   int bias_bytes;
 };
 
+// Whether a thread keeps its row's chunk, and the vectors', in registers.
+constexpr bool forward_in_registers(int chunks, bool single, bool whole) { return chunks == 1 && !single && whole; }
+
 // Sums of several warps: places for one or three of them, 32 floats each.
 constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32u * (layer ? 3 : 1); }
 
 constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const ForwardOperands& of) {
   const std::size_t chunks = static_cast<std::size_t>(plan.threads) * static_cast<unsigned>(plan.chunks);
   const int matrices = (of.add ? 2 : 1) * plan.turns;
+  if (forward_in_registers(plan.chunks, of.single, of.whole)) return forward_sums_bytes(of.layer);
   if (of.whole) {
     const int each = matrices * (of.single ? 32 : 16) + 8 * (of.weight_bytes + of.bias_bytes);
     return forward_sums_bytes(of.layer) + chunks * static_cast<unsigned>(each);
@@ -46,21 +51,23 @@ constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const Forwar
 }
 
 // A thread with many chunks: what is done once a row is then done by few warps. Few rows, if they are not long, are
-// sooner done by more; and rows that start anywhere take many registers for each chunk.
-constexpr int forward_chunks(std::int64_t blocks, bool few, bool whole) {
+// sooner done by more, and so is FP32, whose weights take as much from the first-level cache as its rows from memory.
+// Rows that start anywhere take many registers for each chunk.
+constexpr int forward_chunks(std::int64_t blocks, bool few, const ForwardOperands& of) {
   if (blocks <= 3) return static_cast<int>(blocks);
-  if (whole ? few && blocks <= 16 : blocks > 4 && blocks <= kForwardThreads / 32 * 2) return 2;
+  if (of.whole ? (few || (of.single && !of.add)) && blocks <= 16 : blocks > 4 && blocks <= kForwardThreads / 32 * 2) {
+    return 2;
+  }
   return (blocks + 3) / 4 * 16 > blocks * 5 ? 2 : 4;  // not many of them past the row's end
 }
 
 constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const ForwardOperands& of, const Device& device) {
-  constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   // LayerNorm's vectors, of many columns, would push each other out of the first-level cache; the weight by itself is
   // better asked for there, as all thread blocks of a multiprocessor want it.
   constexpr std::int64_t kCachedColumns = 1024;
   ForwardPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
-  plan.chunks = forward_chunks(blocks, m <= 2 * device.multiprocessors, of.whole);
+  plan.chunks = forward_chunks(blocks, m <= 2 * device.multiprocessors, of);
   plan.cached = !of.layer || n <= kCachedColumns;
   const std::int64_t warps = (blocks + plan.chunks - 1) / plan.chunks;
   if (warps * 32 > kForwardThreads || m > kMostRows) {
@@ -71,19 +78,25 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   if (blocks == 1) {
     while (plan.log_lanes > 0 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
   }
-  plan.rows = plan.warps > 1 ? 1 : kNarrowThreads >> plan.log_lanes;
+  plan.rows = plan.warps > 1 ? 1 : kForwardNarrowThreads >> plan.log_lanes;
   // Few rows are better spread over all multiprocessors.
   const int warp_rows = 32 >> plan.log_lanes;
   while (plan.rows / 2 >= warp_rows && m / plan.rows < 2 * device.multiprocessors) plan.rows /= 2;
   plan.threads = (plan.warps << plan.log_lanes) * plan.rows;
   // Narrow rows: what a thread block does once should serve as many rows as there are for it, while all multiprocessors
   // have as many thread blocks as they hold.
-  if (plan.chunks == 1 && plan.warps == 1) {
+  if (plan.chunks == 1 && plan.warps == 1 && !forward_in_registers(plan.chunks, of.single, of.whole)) {
     constexpr int kThreadBlocks = 12, kMostTurns = 4;
     const std::int64_t each = m / (std::int64_t{plan.rows} * device.multiprocessors * kThreadBlocks);
     plan.turns = static_cast<int>(std::clamp<std::int64_t>(each, 1, kMostTurns));
   }
   plan.shared_bytes = forward_shared_bytes(plan, of);
+  // RMSNorm's FP32 weights should find room in what shared memory leaves of the first-level cache.
+  if (of.single && of.whole && !of.layer && !of.add && plan.chunks == 2) {
+    constexpr int kThreads = 768;  // of a multiprocessor
+    const auto blocks_at_once = static_cast<std::size_t>(std::max(1, kThreads / plan.threads));
+    plan.shared_bytes = std::max(plan.shared_bytes, device.shared_bytes / blocks_at_once / 1024 * 1024 - 1024);
+  }
   plan.wide = plan.shared_bytes > device.shared_bytes;
   return plan;
 }
