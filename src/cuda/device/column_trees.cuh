@@ -34,19 +34,6 @@ __device__ __forceinline__ void tree_over_lanes(float (&s)[V], float* out) {
   }
 }
 
-// The same for a number of lanes that is known to a launch only.
-template <int V>
-__device__ __forceinline__ void tree_over_lanes(float (&s)[V], int side, float* out) {
-  switch (side) {
-    case 32: return tree_over_lanes<V, 32>(s, out);
-    case 16: return tree_over_lanes<V, 16>(s, out);
-    case 8: return tree_over_lanes<V, 8>(s, out);
-    case 4: return tree_over_lanes<V, 4>(s, out);
-    case 2: return tree_over_lanes<V, 2>(s, out);
-    default: return tree_over_lanes<V, 1>(s, out);
-  }
-}
-
 // The neighbour-first tree over `count` (a power of two, at most kColumnWarps) values `stride` apart.
 inline constexpr int kColumnWarps = 16;
 __device__ __forceinline__ float tree_of_column(const float* values, int count, int stride) {

@@ -10,8 +10,7 @@ namespace truenorm::cuda {
 __device__ __forceinline__ void grid_arrive(unsigned int* counter, unsigned int blocks) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    atomicInc(counter, 2 * blocks - 1);
+    asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(2 * blocks - 1) : "memory");
   }
 }
 

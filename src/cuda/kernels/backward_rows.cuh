@@ -2,202 +2,213 @@
 // thread blocks for columns, which make dweight and dbias (backward_columns.cuh). Neither waits for the other.
 #pragma once
 
-#include "cuda/device/reduce.cuh"
-#include "cuda/device/weights.cuh"
-#include "cuda/tuning/rows.hpp"
-#include "spec/norm.hpp"
+#include <type_traits>
+
+#include "cuda/device/async.cuh"
+#include "cuda/device/rows.hpp"
+#include "cuda/kernels/gradients.cuh"
+#include "cuda/tuning/split.hpp"
 
 namespace truenorm::cuda {
 
-// A row's saved statistics and what its sums gave.
-struct RowSlopes {
-  float mean, rstd, minus_slope, shift;
+// What a launch is given: first what is asked for first, close together, for constants come from memory too.
+struct SplitArgs {
+  unsigned int row_blocks;  // thread blocks for rows
+  unsigned int slabs;       // for columns: those of dweight, then those of dbias
+  unsigned int slabs_of_weight;
+  int n;
+  std::int64_t m;
+  RowsAt dy, s;
+  const float *rstd, *mean;
+  int log_lanes, warps, rows_each;  // of rows: as RowShape has them
+  int log_chunks;                   // of a slab's width in chunks
+  int strips, used;                 // used: those that have rows of dy
+  Vec weight;
+  float offset;       // as effective_offset gives it
+  bool plain_weight;  // one of the kernel's type, to which nothing is added
+  bool only_row;      // the call has one row, whose thread block makes the weight gradients too
+  bool early;         // the call may begin before the one before it has finished
+  bool round_xhat;
+  bool one_gradient;  // of several rows: dx, of the kernel's type, and neither ds nor dresidual
+  RowsAt dx, ds, dresidual;
+  Vec dweight, dbias;
+  Type xhat_type;
+  int cached;             // tiles of dy and s that a long row keeps
+  unsigned int* counter;  // where dx is written over what the columns read, they go first; zero before, after
+  spec::BackwardCall call;
 };
 
-// dy, s - mean and their product.
-template <Type kType, bool kLayer>
-__device__ __forceinline__ void products(const Chunk<kType>& dy, const Chunk<kType>& s, float mean, float (&g)[kChunk],
-                                         float (&d)[kChunk], float (&t)[kChunk]) {
-  dy.values(g);
-  s.values(d);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if constexpr (kLayer) d[i] = Elements::centred(d[i], mean);
-    t[i] = Elements::product(g[i], d[i]);
+// Row r of a matrix; where rows start anywhere there may be 2^31 of them or more.
+template <bool kWhole>
+__device__ __forceinline__ std::byte* split_row(const RowsAt& t, const Rows& rows, std::int64_t r) {
+  if constexpr (kWhole) return t.at(static_cast<std::uint32_t>(r));
+  return spec::row_of(rows, r);
+}
+
+// A chunk of the weight.
+template <Type kType, bool kWhole>
+struct SplitWeight {
+  PackedVec<kWhole> packed;
+
+  __device__ __forceinline__ void load(const SplitArgs& a, bool plain, int n, int column) {
+    if (!kWhole || __builtin_expect(!plain, false)) return packed.load(a.weight, n, column);
+    if (column >= n) return;
+    const auto* const p =
+        reinterpret_cast<const uint4*>(a.weight.data + std::int64_t{column} * bytes_each<kType>(kType));
+    packed.low = __ldca(p);
+    if constexpr (kType == Type::f32) packed.high = __ldca(p + 1);
   }
-}
-
-// One row's terms, added to its strip's sums: of dy, s - mean and their product.
-template <bool kLayer>
-__device__ __forceinline__ void add_to_weight(const spec::BackwardCall& p, const float (&g)[kChunk],
-                                              const float (&d)[kChunk], const float (&t)[kChunk], float rstd,
-                                              float (&dweight)[kChunk]) {
-  if (!kLayer && p.round_xhat) {
-    float xhat[kChunk];
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) xhat[i] = Elements::normalised(d[i], rstd);
-    round8(p.xhat_type, xhat);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight_llama(dweight[i], g[i], xhat[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) dweight[i] = Elements::grad_weight(dweight[i], t[i], rstd);
+  __device__ __forceinline__ void values(const SplitArgs& a, bool plain, float (&w)[kChunk]) const {
+    if (__builtin_expect(plain, true)) return values_of_halves(kType, packed.low, packed.high, w);
+    packed.weights(a.weight, a.offset, w);
   }
-}
-__device__ __forceinline__ void add_to_bias(const float (&g)[kChunk], float (&dbias)[kChunk]) {
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) dbias[i] = Elements::grad_bias(dbias[i], g[i]);
-}
+};
 
-// A chunk's terms of the row's two sums; `shift` is LayerNorm's. `there`: elements of the row from the chunk's first
-// on. Those that it lacks add +0, even where the mean is infinite, or the weight, which is another chunk's where a
-// whole one is missing.
-template <Type kType, bool kLayer, bool kWhole>
-__device__ __forceinline__ void sum_terms(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
-                                          float mean, int there, float& slope, float& shift) {
-  float g[kChunk], d[kChunk], t[kChunk];
-  products<kType, kLayer>(dy, s, mean, g, d, t);
-  if (kLayer && !kWhole && there < kChunk) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) t[i] = i < there ? t[i] : 0.0f;
-  }
-  slope = chunk_products(t, w);
-  if constexpr (kLayer) shift = chunk_products(g, w);
-  if (kWhole && there <= 0) slope = shift = 0.0f;
-}
+// A thread's chunks of a matrix's row. Where there are several they stay in shared memory, so that a thread needs few
+// registers, and two thread blocks fit on a multiprocessor.
+template <Type kType, int C, bool kWhole>
+struct SplitChunks {
+  static constexpr bool kShared = split_shares_rows(C, kWhole);
+  static constexpr int kBytes = kType == Type::f32 ? 32 : 16;  // a chunk
+  Chunk<kType> kept[kShared ? 1 : C];
+  std::byte* mine;  // in shared memory, blockDim.x * kBytes from a chunk to the next
 
-template <bool kLayer>
-__device__ __forceinline__ void finish_slopes(float slope, float shift, float n, RowSlopes& row) {
-  row.minus_slope = spec::minus_slope_of(slope, n, row.rstd);
-  row.shift = kLayer ? spec::shift_of(shift, n) : 0.0f;
-}
-
-// A chunk of the gradient, `ds(i)` being what arrives beside dy.
-template <Type kType, bool kLayer, class Ds>
-__device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
-                                                const RowSlopes& row, const Ds& ds, float (&dx)[kChunk]) {
-  float g[kChunk];
-  dy.values(g);
-  s.values(dx);
+  // All chunks are asked for; if in shared memory, they are there after a wait for copies.
+  __device__ __forceinline__ void load(Type type, const std::byte* row, int n, int first, int step) {
+    if constexpr (!kShared) return load_chunks<kType, kWhole>(type, row, n, first, step, kept);
+    const int size = bytes_each<kType>(type);
+    const unsigned int to = shared_address(mine);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if constexpr (kLayer) {
-      const float centred = Elements::centred(dx[i], row.mean);
-      dx[i] = Elements::grad_layer(g[i], w[i], centred, row.minus_slope, row.shift, row.rstd, ds(i));
-    } else {
-      dx[i] = Elements::grad_rms(g[i], w[i], dx[i], row.minus_slope, row.rstd, ds(i));
+    for (int c = 0; c < C; ++c) {
+      const std::byte* const from = row + std::int64_t{first + c * step} * size;
+      const unsigned int place = to + c * blockDim.x * kBytes;
+      copy_async_if<false>(first + c * step < n, place, from);
+      if constexpr (kType == Type::f32) copy_async_if<false>(size == 4 && first + c * step < n, place + 16, from + 16);
     }
   }
-}
-// The same without ds.
-template <Type kType, bool kLayer>
-__device__ __forceinline__ void gradient_values(const Chunk<kType>& dy, const Chunk<kType>& s, const float (&w)[kChunk],
-                                                const RowSlopes& row, float (&dx)[kChunk]) {
-  gradient_values<kType, kLayer>(
-      dy, s, w, row, [](int) { return spec::kNoAddend; }, dx);
-}
-
-template <Type kType, bool kWhole>
-__device__ __forceinline__ void ds_values(const spec::BackwardCall& p, const std::byte* ds, int n, int column,
-                                          float (&v)[kChunk]) {
-  if (ds == nullptr) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[i] = spec::kNoAddend;
-    return;
+  // Chunk c, if it is there.
+  __device__ __forceinline__ Chunk<kType> get(int c, Type type, bool there) const {
+    if constexpr (!kShared) return kept[c];
+    return there ? load_whole<kType>(type, mine + c * blockDim.x * kBytes) : Chunk<kType>{};
   }
-  Chunk<kType> c[1];
-  load_chunks<kType, kWhole>(p.ds.type, ds, n, column, 0, c);
-  c[0].values(v);
-}
+};
 
 template <Type kType, bool kWhole>
-__device__ __forceinline__ void store_gradient(const spec::BackwardCall& p, std::int64_t r, int n, int column,
+__device__ __forceinline__ void store_gradient(const SplitArgs& a, std::int64_t r, int n, int column,
                                                const float (&dx)[kChunk]) {
-  if (p.dx.present) store_chunk<kType, kWhole>(p.dx.type, row_at<kWhole>(p.dx, r), n, column, dx);
-  if (p.dresidual.present) store_chunk<kType, kWhole>(p.dresidual.type, row_at<kWhole>(p.dresidual, r), n, column, dx);
+  if (a.dx.present) store_chunk<kType, kWhole>(a.dx.type, split_row<kWhole>(a.dx, a.call.dx, r), n, column, dx);
+  if (a.dresidual.present) {
+    store_chunk<kType, kWhole>(a.dresidual.type, split_row<kWhole>(a.dresidual, a.call.dresidual, r), n, column, dx);
+  }
 }
 
-// Without dy the gradient is ds itself; of this thread's chunks, `step` columns apart.
-__device__ __forceinline__ void pass_through(const spec::BackwardCall& p, std::int64_t r, int first, int step,
-                                             int chunks) {
-  const int n = static_cast<int>(p.n);
-  for (int column = first; column < n && chunks > 0; column += step, --chunks) {
-    float v[kChunk];
-    ds_values<Type::f32, false>(p, spec::row_of(p.ds, r), n, column, v);
-    store_gradient<Type::f32, false>(p, r, n, column, v);
+// Without dy the gradient is ds itself; of this thread's chunks, `step` columns apart. Out of line: few ask for it.
+__device__ __noinline__ inline void pass_through(const SplitArgs& a, std::int64_t r, int first, int step, int chunks) {
+  for (int column = first; column < a.n && chunks > 0; column += step, --chunks) {
+    Chunk<Type::f32> c[1];
+    load_chunks<Type::f32, false>(a.ds.type, spec::row_of(a.call.ds, r), a.n, column, 0, c);
+    store_gradient<Type::f32, false>(a, r, a.n, column, c[0].v);
   }
 }
 
 // The weight gradients of a single row: strips of one term, or none.
 template <Type kType, bool kLayer>
-__device__ __forceinline__ void store_only_row(const spec::BackwardCall& p, const Chunk<kType>& dy,
-                                               const Chunk<kType>& s, const RowSlopes& of, int n, int column) {
+__device__ __forceinline__ void store_only_row(const SplitArgs& a, const Chunk<kType>& dy, const Chunk<kType>& s,
+                                               const RowSlopes& of, int n, int column) {
   float g[kChunk], d[kChunk], t[kChunk], dweight[kChunk] = {}, dbias[kChunk] = {};
   products<kType, kLayer>(dy, s, of.mean, g, d, t);
-  if (p.dweight.present) add_to_weight<kLayer>(p, g, d, t, of.rstd, dweight);
-  if (p.dbias.present) add_to_bias(g, dbias);
+  if (a.dweight.present) add_to_weight<kLayer>(a.round_xhat, a.xhat_type, g, d, t, of.rstd, dweight);
+  if (a.dbias.present) add_to_bias(g, dbias);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     dweight[i] = Scalar::add(dweight[i], 0.0f);
     dbias[i] = Scalar::add(dbias[i], 0.0f);
   }
-  if (p.dweight.present) store_chunk<Type::f32, false>(p.dweight.type, p.dweight.data, n, column, dweight);
-  if (p.dbias.present) store_chunk<Type::f32, false>(p.dbias.type, p.dbias.data, n, column, dbias);
+  if (a.dweight.present) store_chunk<Type::f32, false>(a.dweight.type, a.dweight.data, n, column, dweight);
+  if (a.dbias.present) store_chunk<Type::f32, false>(a.dbias.type, a.dbias.data, n, column, dbias);
 }
 
-// One row for each group of threads, as forward_kernel has them. `block`: which of the thread blocks for rows this is.
+// One row for each group of threads. `block`: which of the thread blocks for rows this is.
 template <Type kType, int C, bool kLayer, bool kWhole>
-__device__ __forceinline__ void backward_rows(const spec::BackwardCall& p, const RowShape& shape, std::int64_t block,
-                                              float* shared) {
-  const RowPlace<C> at(shape.log_lanes, shape.warps);
-  const std::int64_t r = block * shape.rows_per_cta + at.row;
-  const bool active = at.row < shape.rows_per_cta && at.warp < shape.warps && r < p.m;
-  const int n = active ? static_cast<int>(p.n) : 0;
-  const std::int64_t row = active ? r : 0;
-  if (!p.dy.present) {
-    if (active) pass_through(p, r, at.first, at.kStep, C);
+__device__ __forceinline__ void backward_rows(const SplitArgs& a, std::int64_t block, float* shared) {
+  using Row = std::conditional_t<kWhole, int, std::int64_t>;
+  const RowPlace<C> at(a.log_lanes, a.warps);
+  const Row r = static_cast<Row>(block) * a.rows_each + at.row;
+  const bool active = at.row < a.rows_each && at.warp < a.warps && r < static_cast<Row>(a.m);
+  const int n = active ? a.n : 0;
+  const Row row = active ? r : 0;
+  if (__builtin_expect(!a.dy.present, false)) {
+    if (active) pass_through(a, r, at.first, at.kStep, C);
     return;
   }
+  // Asked for now, when there is time.
+  const bool plain = in_register(a.plain_weight), one_gradient = in_register(a.one_gradient);
+  using Chunks = SplitChunks<kType, C, kWhole>;
+  Chunks dy, s;
+  if constexpr (Chunks::kShared) {
+    dy.mine = reinterpret_cast<std::byte*>(shared + kSplitSums) + at.thread * Chunks::kBytes;
+    s.mine = dy.mine + C * blockDim.x * Chunks::kBytes;
+  }
+  dy.load(a.dy.type, split_row<kWhole>(a.dy, a.call.dy, row), n, at.first, at.kStep);
+  s.load(a.s.type, split_row<kWhole>(a.s, a.call.s, row), n, at.first, at.kStep);
+  if constexpr (Chunks::kShared) copies_commit();
+  std::byte* const to_dx = kWhole || a.dx.present ? split_row<kWhole>(a.dx, a.call.dx, row) : nullptr;
   RowSlopes of{};
-  of.rstd = p.rstd[row];
-  if constexpr (kLayer) of.mean = p.mean[row];
-  Chunk<kType> dy[C], s[C];
-  load_chunks<kType, kWhole>(p.dy.type, row_at<kWhole>(p.dy, row), n, at.first, at.kStep, dy);
-  load_chunks<kType, kWhole>(p.s.type, row_at<kWhole>(p.s, row), n, at.first, at.kStep, s);
+  of.rstd = a.rstd[row];
+  if constexpr (kLayer) of.mean = a.mean[row];
   // Under way before it is needed; where a thread has many chunks there are no registers for it, and it is read twice.
   constexpr bool kEarly = C == 1;
-  PackedVec<kWhole> weight[kEarly ? C : 1];
-  if constexpr (kEarly) {
-#pragma unroll
-    for (int c = 0; c < C; ++c) weight[c].load(p.weight, n, at.first + c * at.kStep);
-  }
+  SplitWeight<kType, kWhole> weight;
+  if constexpr (kEarly) weight.load(a, plain, n, at.first);
   const auto weights = [&](int c, float(&w)[kChunk]) {
-    if constexpr (!kEarly) weight[0].load(p.weight, n, at.first + c * at.kStep);
-    weight[kEarly ? c : 0].weights(p.weight, spec::effective_offset(p.offset), w);
+    if constexpr (!kEarly) weight.load(a, plain, n, at.first + c * at.kStep);
+    weight.values(a, plain, w);
   };
   constexpr int kSums = kLayer ? 2 : 1;
   float sums[kSums][padded(C)] = {}, total[kSums];
+  if constexpr (Chunks::kShared) copies_wait_but<0>(0);
 #pragma unroll
   for (int c = 0; c < C; ++c) {
+    const int there = n - at.first - c * at.kStep;
     float w[kChunk];
     weights(c, w);
-    sum_terms<kType, kLayer, kWhole>(dy[c], s[c], w, of.mean, n - at.first - c * at.kStep, sums[0][c],
-                                     sums[kSums - 1][c]);
+    sum_terms<kType, kLayer, kWhole>(dy.get(c, a.dy.type, there > 0), s.get(c, a.s.type, there > 0), w, of.mean, there,
+                                     sums[0][c], sums[kSums - 1][c]);
   }
   row_sums<kSums, C>(at, sums, shared, total);
   if (!active) return;
-  finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(p.n), of);
-  const std::byte* const ds = p.ds.present ? row_at<kWhole>(p.ds, r) : nullptr;
+  finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(a.n), of);
+  const auto emit = [&](auto one) {
+    constexpr bool kOne = decltype(one)::value;
+    const std::byte* const ds = !kOne && a.ds.present ? split_row<kWhole>(a.ds, a.call.ds, r) : nullptr;
 #pragma unroll
-  for (int c = 0; c < C; ++c) {
-    const int column = at.first + c * at.kStep;
-    float w[kChunk], d[kChunk], dx[kChunk];
-    weights(c, w);
-    ds_values<kType, kWhole>(p, ds, n, column, d);
-    gradient_values<kType, kLayer>(
-        dy[c], s[c], w, of, [&](int i) { return d[i]; }, dx);
-    store_gradient<kType, kWhole>(p, r, n, column, dx);
-    if (shape.only_row) store_only_row<kType, kLayer>(p, dy[c], s[c], of, n, column);
+    for (int c = 0; c < C; ++c) {
+      const int column = at.first + c * at.kStep;
+      const Chunk<kType> dy_c = dy.get(c, a.dy.type, column < n), s_c = s.get(c, a.s.type, column < n);
+      float w[kChunk], dx[kChunk];
+      weights(c, w);
+      if (ds == nullptr) {
+        gradient_values<kType, kLayer>(dy_c, s_c, w, of, dx);
+      } else {
+        Chunk<kType> beside[1];
+        float d[kChunk];
+        load_chunks<kType, kWhole>(a.ds.type, ds, n, column, 0, beside);
+        beside[0].values(d);
+        gradient_values<kType, kLayer>(
+            dy_c, s_c, w, of, [&](int i) { return d[i]; }, dx);
+      }
+      if constexpr (kOne) {
+        store_chunk<kType, kWhole>(kType, to_dx, n, column, dx);
+      } else {
+        store_gradient<kType, kWhole>(a, r, n, column, dx);
+      }
+      if (!kOne && a.only_row) store_only_row<kType, kLayer>(a, dy_c, s_c, of, n, column);
+    }
+  };
+  if (__builtin_expect(one_gradient, true)) {
+    emit(std::true_type{});
+  } else {
+    emit(std::false_type{});
   }
 }
 

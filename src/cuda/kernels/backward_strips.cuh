@@ -11,8 +11,8 @@
 
 #include "cuda/device/dependent.cuh"
 #include "cuda/device/grid.cuh"
-#include "cuda/kernels/backward_rows.cuh"
 #include "cuda/kernels/final_sum.cuh"
+#include "cuda/kernels/gradients.cuh"
 #include "cuda/kernels/strips_tiles.cuh"
 
 namespace truenorm::cuda {
@@ -45,29 +45,31 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
   __device__ __forceinline__ void run() {
     const int clusters = gridDim.x / kCluster;
     int group = blockIdx.x / kCluster;
-    start_group(group);
-    // Rows of the first tile are under way before anything else is asked for.
-    fetch(0);
-    PackedVec<kWhole> packed[C];
-#pragma unroll
-    for (int c = 0; c < C; ++c) packed[c].load(p.weight, has(c) ? a.n : 0, begin + first + c * kStep);
-    if constexpr (!kWarp) init_sums();
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      packed[c].weights(p.weight, spec::effective_offset(p.offset), w[kSharedWeight ? 0 : c]);
-      if (kSharedWeight && warp == c) {
-        shared_weight[2 * c * 32 + lane] = make_float4(w[0][0], w[0][1], w[0][2], w[0][3]);
-        shared_weight[(2 * c + 1) * 32 + lane] = make_float4(w[0][4], w[0][5], w[0][6], w[0][7]);
-      }
-    }
-    if constexpr (kSharedWeight) __syncthreads();
+    // The weight first, where there are registers for it: what is asked for after a tile's rows waits for them.
+    constexpr bool kWeightFirst = kWhole && !(kLayer && (kType == Type::f32 || (kWarp && C != 3)));
+    using Packed = PackedVec<kWhole>[kSharedWeight ? 1 : C];
+    Packed packed;
+    if constexpr (kWeightFirst) load_weight(packed);
+    bool first_group = true;
     while (true) {
+      start_group(group);
+      fetch(0, 0);
+      if (first_group) {
+        if constexpr (!kWarp) init_sums();
+        if constexpr (kWeightFirst) {
+          unpack_weight(packed);
+        } else {
+          Packed later;
+          load_weight(later);
+          unpack_weight(later);
+        }
+        first_group = false;
+      }
+      fetch(1, 1);  // not sooner: all thread blocks' first tiles should come before anybody's second
       run_strip(group, group + clusters >= a.groups);
       group += clusters;
       if (group >= a.groups) break;
       __syncthreads();  // the scratch is free
-      start_group(group);
-      fetch(0);
     }
     if (a.partials == nullptr) return;
     // Every thread block has had a group: there are no more of them than groups.
@@ -92,11 +94,37 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
     }
   }
 
+  template <int kPacked>
+  __device__ __forceinline__ void load_weight(PackedVec<kWhole> (&packed)[kPacked]) {
+    if constexpr (kSharedWeight) {
+      if (warp < C) packed[0].load(a.weight, a.n, first + warp * kStep);
+    } else {
+#pragma unroll
+      for (int c = 0; c < C; ++c) packed[c].load(a.weight, has(c) ? a.n : 0, begin + first + c * kStep);
+    }
+  }
+
+  template <int kPacked>
+  __device__ __forceinline__ void unpack_weight(const PackedVec<kWhole> (&packed)[kPacked]) {
+    if constexpr (kSharedWeight) {
+      if (warp < C) {
+        float4* const to = shared_weight + 2 * warp * 32 + lane;
+        packed[0].weights(a.weight, a.offset, w[0]);
+        to[0] = make_float4(w[0][0], w[0][1], w[0][2], w[0][3]);
+        to[32] = make_float4(w[0][4], w[0][5], w[0][6], w[0][7]);
+      }
+      __syncthreads();
+    } else {
+#pragma unroll
+      for (int c = 0; c < C; ++c) packed[c].weights(a.weight, a.offset, w[c]);
+    }
+  }
+
   // Barriers, and zeros where a row has no blocks.
   __device__ __forceinline__ void init_sums() {
     if (thread < kTeams * kSumPlaces) {
       // The other thread block of a cluster stores its sums here; one more arrival says how many bytes they are.
-      barrier_init(barriers - slot_of_sums() * kSumPlaces + thread, a.team_warps + (kCluster > 1 ? 1 : 0));
+      barrier_init(barriers - slot_of_sums() * kSumPlaces + thread, K * C * a.team_warps + (kCluster > 1 ? 1 : 0));
     }
     barrier_init_done();
     auto* const all = reinterpret_cast<float4*>(sums - slot_of_sums() * kSumPlaces * kTileSums);
@@ -106,13 +134,11 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
     kCluster > 1 ? cluster_sync() : __syncthreads();
   }
 
-  // Goes through the tiles of this thread's strip; while one is used, the next is under way.
+  // Goes through the tiles of this thread's strip, the first two being under way; while one is used, the next is.
   __device__ __forceinline__ void run_strip(int group, bool last) {
     const int steps = tiles + kLag > 0 ? tiles + kLag : 1, rows = kRows * a.strips;
 #pragma unroll 1
     for (int at = 0; at < steps; ++at) {
-      __syncwarp();  // all lanes have read what the next copies are written over
-      fetch(at + 1);
       if (at < tiles) {
         copies_wait_but_last();
         __syncwarp();
@@ -126,6 +152,8 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
       if (at >= kLag && at - kLag < tiles) make_gradients(turn + at - kLag, row - kLag * rows);
       place = this->next_place();
       row += rows;
+      __syncwarp();  // all lanes have read what the next copies are written over
+      fetch(at + 2, 1);
     }
     turn += tiles;
   }
@@ -178,7 +206,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
             if constexpr (kLayer) dbias[c][i] = Elements::grad_bias(dbias[c][i], g[i]);
           }
         } else {
-          if (p.dweight.present) add_to_weight<kLayer>(p, g, d, t, of_rows.rstd[b], dweight[c]);
+          if (p.dweight.present) add_to_weight<kLayer>(p.round_xhat, p.xhat_type, g, d, t, of_rows.rstd[b], dweight[c]);
           if (kLayer && p.dbias.present) add_to_bias(g, dbias[kLayer ? c : 0]);
         }
       }
@@ -198,12 +226,11 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
             sums + here * kTileSums + which * kSlots + (begin == 0 ? 0 : a.team_warps * C) + member * C + c;
         *to = part[0];
         if constexpr (kCluster > 1) store_at_rank(to, barriers + here, begin == 0 ? 1 : 0, part[0]);
+        barrier_arrive(barriers + here);
       }
       if constexpr (kCluster > 1) {
         if (thread == 0) barrier_arrive_expecting(barriers + here, K * C * a.team_warps * sizeof(float));
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(barriers + here);
     }
   }
 
@@ -295,24 +322,41 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
 
   __device__ __forceinline__ void publish(float (&v)[C][kChunk], float* to) {
     if constexpr (kWarp) {
-      const int columns = lanes * kChunk;
-      float* const to_warp = scratch + warp * columns;
+      const auto of_warps = [&](const auto& value) { return a.teams == 16 ? tree<16>(value) : tree<8>(value); };
+      __syncthreads();
+      if (C == 1 && lanes < 32) {
+        const int columns = lanes * kChunk;
+        float* const to_warp = scratch + warp * columns;
+        lanes == 16 ? tree_over_lanes<kChunk, 16>(v[0], to_warp) : tree_over_lanes<kChunk, 8>(v[0], to_warp);
+        __syncthreads();
+        if (thread < columns && thread < a.pitch) {
+          __stcg(to + thread, of_warps([&](int j) { return scratch[j * columns + thread]; }));
+        }
+        return;
+      }
+      // All chunks at once, where this warp's tiles lay.
+      int* const places = reinterpret_cast<int*>(scratch);  // of each warp
+      std::byte* const mine = this->tiles_at - this->free_place(warp, 0, 0, 0) + (kWhole ? 0 : lane * 16);
+      const int where = this->next_place();
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        __syncthreads();
-        if (lanes == 32) {
-          tree_over_lanes<kChunk, 32>(v[c], to_warp);
-        } else if (lanes == 16) {
-          tree_over_lanes<kChunk, 16>(v[c], to_warp);
-        } else {
-          tree_over_lanes<kChunk, 8>(v[c], to_warp);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          auto* const half = reinterpret_cast<float4*>(mine + this->free_place(warp, where, c, h));
+          *half = make_float4(v[c][4 * h], v[c][4 * h + 1], v[c][4 * h + 2], v[c][4 * h + 3]);
         }
-        __syncthreads();
-        const int i = thread;
-        if (i < columns && c * kStep + i < a.pitch) {
-          const auto of_warp = [&](int j) { return scratch[j * columns + i]; };
-          __stcg(to + c * kStep + i, a.teams == 16 ? tree<16>(of_warp) : tree<8>(of_warp));
-        }
+      }
+      if (lane == 0) places[warp] = where;
+      __syncthreads();
+      const std::byte* const all = mine - lane * 16;
+      for (int i = thread; i < C * kStep; i += static_cast<int>(blockDim.x)) {
+        const int c = i >> 8, h = (i >> 7) & 1, in_half = i & 127;
+        const int column = c * kStep + (in_half >> 2) * kChunk + h * 4 + (in_half & 3);
+        if (column >= a.pitch) continue;
+        __stcg(to + column, of_warps([&](int j) {
+                 const auto* const half = reinterpret_cast<const float*>(all + this->free_place(j, places[j], c, h));
+                 return half[in_half];
+               }));
       }
     } else {
       if constexpr (kTeam == Team::kHalf) {
@@ -351,7 +395,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
 template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
 __global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
-  begin_kernel(args.early, args.n, args.call.weight);
+  begin_kernel(args.early, args.n, args.weight);
   extern __shared__ __align__(128) std::byte memory[];
   Strips<kType, C, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
 }

@@ -28,8 +28,8 @@ class FinalSums {
   static constexpr std::size_t kSharedBytes = 2 * kWarps * kPitch * sizeof(float);
 
   __device__ __forceinline__ FinalSums(const spec::Vec& dweight, const spec::Vec& dbias, const Partials& of)
-      : weight(dweight), bias(dbias), columns(of.n), n(of.pitch), count(of.count) {
-    const int all = (dweight.present && dbias.present ? 2 : 1) * n;
+      : weight(dweight), bias(dbias), n(of.n), pitch(of.pitch), count(of.count) {
+    const int all = (dweight.present && dbias.present ? 2 : 1) * pitch;
     const int mine = ((all / 4 + gridDim.x - 1) / gridDim.x) * 4;  // columns of this thread block
     const int begin = static_cast<int>(blockIdx.x) * mine;
     end = begin + mine < all ? begin + mine : all;
@@ -38,26 +38,30 @@ class FinalSums {
     first = begin + half * kColumns;
     rounds = end <= begin ? 0 : (end - begin + halves * kColumns - 1) / (halves * kColumns);
     row = (((threadIdx.x >> 5) & (kWarps - 1)) * kRows + ((threadIdx.x & 31) >> 3)) * kEach;
-    from = of.sums + std::int64_t{row} * n;
+    from = of.sums + std::int64_t{row} * pitch;
   }
 
   // `shared`: kSharedBytes.
   __device__ __forceinline__ void run(float* shared) {
     const int lane = threadIdx.x & 31, in_half = threadIdx.x & 255;
     shared += half * kWarps * kPitch;
+    float4 v[kEach];
+    const auto load = [&](int begin) {
+      const int column = begin + (lane & 7) * 4;
+      const float* const at = from + (column < pitch ? column : column + std::int64_t{count - 1} * pitch);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        v[i] = column < end && row + i < count ? __ldcg(reinterpret_cast<const float4*>(at + std::int64_t{i} * pitch))
+                                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      }
+    };
+    if (rounds > 0 && half < halves) load(first);
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round, first += halves * kColumns) {
       if (half < halves) {
-        const int column = first + (lane & 7) * 4;
-        const float* const at = from + (column < n ? column : column + std::int64_t{count - 1} * n);
-        float4 v[kEach];
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) {
-          v[i] = column < end && row + i < count ? __ldcg(reinterpret_cast<const float4*>(at + std::int64_t{i} * n))
-                                                 : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
         float s[4] = {tree<kEach>([&](int i) { return v[i].x; }), tree<kEach>([&](int i) { return v[i].y; }),
                       tree<kEach>([&](int i) { return v[i].z; }), tree<kEach>([&](int i) { return v[i].w; })};
+        if (round + 1 < rounds) load(first + halves * kColumns);  // under way while these are summed
         tree_over_lanes<4, 8>(s, shared + (in_half >> 5) * kPitch);
       }
       __syncthreads();
@@ -67,10 +71,10 @@ class FinalSums {
 #pragma unroll
         for (int mask = 1; mask < kWarps; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
         if ((lane & 7) == 0 && out < end) {
-          const bool of_weight = weight.present && out < n;
-          const int column = of_weight || !weight.present ? out : out - n;
+          const bool of_weight = weight.present && out < pitch;
+          const int column = of_weight || !weight.present ? out : out - pitch;
           const Type type = of_weight ? weight.type : bias.type;
-          if (column < columns) store1(type, of_weight ? weight.data : bias.data, column, Scalar::add(sum, 0.0f));
+          if (column < n) store1(type, of_weight ? weight.data : bias.data, column, Scalar::add(sum, 0.0f));
         }
       }
       if (round + 1 < rounds) __syncthreads();
@@ -79,7 +83,7 @@ class FinalSums {
 
  private:
   const spec::Vec weight, bias;
-  const int columns, n, count;  // n: with those that the pitch has beyond the row's
+  const int n, pitch, count;
   int halves, half, first, end, rounds, row;
   const float* from;
 };

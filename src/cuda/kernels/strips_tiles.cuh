@@ -8,24 +8,36 @@
 
 namespace truenorm::cuda {
 
-// What a launch is given: first what every thread needs, close together.
+// What a launch is given: first what the first copies need, close together, for constants come from memory too.
 struct StripsArgs {
   struct Matrix {
     std::byte* data;
     std::int64_t stride, step;  // bytes from a row to the next, and to the strip's next
   };
-  Matrix dy, s, ds, dx;  // dx: the first of the outputs
+  Matrix dy, s;
+  int m, n, strips, log_strips, log_lanes, teams, team_warps, columns;
+  Vec weight;
   const float *rstd, *mean;
-  int m, n, pitch, strips, groups, log_lanes, teams, team_warps, columns;
+  float offset;      // as effective_offset gives it
+  bool in_order;     // all matrices have their rows at equal distances: `stride` is all there is to know
+  bool two_outputs;  // dresidual as well as dx
+  bool plain;        // the usual gradients of vectors, and no others
+  bool early;        // the call may begin before the one before it has finished
+  Matrix dx, ds;     // dx: the first of the outputs
   Type dx_type;
-  bool in_order;          // all matrices have their rows at equal distances: `stride` is all there is to know
-  bool two_outputs;       // dresidual as well as dx
-  bool plain;             // the usual gradients of vectors, and no others
-  bool early;             // the call may begin before the one before it has finished
+  int pitch, groups;
   float* partials;        // [dweight?, dbias?][groups][pitch]; null where neither is asked for
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
+
+// Where a row lies, if rows are not at equal distances. Out of line: few calls have such rows.
+struct StripsRow {
+  const std::byte *dy, *s, *ds;
+};
+__device__ __noinline__ inline StripsRow row_by_row(const spec::BackwardCall& p, int r) {
+  return {row_at<true>(p.dy, r), row_at<true>(p.s, r), p.ds.present ? row_at<true>(p.ds, r) : nullptr};
+}
 
 // The kernel for matrices kept as kType.
 constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole) {
@@ -56,6 +68,7 @@ struct StripsTiles {
         in_run(lane & (lanes - 1)),
         tiles_at(memory + kTiles +
                  (kWhole ? (kSingle ? 2 * thread - in_run : thread) * 16 : thread / lanes * run_bytes(lanes))),
+        to_tiles(in_register(shared_address(tiles_at))),
         statistics(reinterpret_cast<float*>(memory + kTiles + kStages * kTileBytes) + warp * 32) {
     if constexpr (kWarp) {
       slot = thread >> a.log_lanes;
@@ -99,7 +112,8 @@ struct StripsTiles {
     const int base = group * a.teams * (32 >> a.log_lanes) + slot;
     // A warp's lanes go together, as far as its first strip.
     const int leader = kWarp ? base - (lane >> a.log_lanes) : base;
-    tiles = leader < a.m ? (a.m - leader - 1) / (a.strips * kRows) + 1 : 0;
+    constexpr int kLogRows = kRows == 4 ? 2 : kRows - 1;
+    tiles = leader < a.m ? ((a.m - leader - 1) >> (a.log_strips + kLogRows)) + 1 : 0;
     row = base;
     dy = of_row(a.dy, base) + bytes_to_copy(p.dy.type);
     s = of_row(a.s, base) + bytes_to_copy(p.s.type);
@@ -110,11 +124,11 @@ struct StripsTiles {
   __device__ __forceinline__ const std::byte* tile_at(int where) const { return tiles_at + where * kTileBytes; }
   __device__ __forceinline__ int next_place() const { return place + 1 == kStages ? 0 : place + 1; }
 
-  // Copies this thread's share of tile k, the next one (or the first, to the place that is at hand).
-  __device__ __forceinline__ void fetch(int k) {
+  // Copies this thread's share of tile k, which is the one at hand (`ahead` 0) or the next (1).
+  __device__ __forceinline__ void fetch(int k, int ahead) {
     if (k < tiles) {
-      const int there = k == 0 ? place : next_place();
-      int r = k == 0 ? row : row + kRows * a.strips;
+      const int there = ahead == 0 ? place : next_place();
+      int r = row + ahead * kRows * a.strips;
       int to = there * kTileBytes;
       // A few lanes copy their warp's statistics.
       const int log_slots = kWarp ? 5 - a.log_lanes : 0;
@@ -142,11 +156,11 @@ struct StripsTiles {
     copies_commit();
   }
 
-  // Where row r is, if rows are not at equal distances.
   __device__ __forceinline__ void look_up(int r) {
-    dy = row_at<true>(p.dy, r) + bytes_to_copy(p.dy.type);
-    s = row_at<true>(p.s, r) + bytes_to_copy(p.s.type);
-    if constexpr (kAdd) ds = row_at<true>(p.ds, r) + bytes_to_copy(p.ds.type);
+    const StripsRow of = row_by_row(p, r);
+    dy = of.dy + bytes_to_copy(p.dy.type);
+    s = of.s + bytes_to_copy(p.s.type);
+    if constexpr (kAdd) ds = of.ds + bytes_to_copy(p.ds.type);
   }
 
   // `from`: bytes_to_copy into a row that goes to `to` in shared memory.
@@ -157,7 +171,7 @@ struct StripsTiles {
       const std::byte* const at = from + c * kStep * size;
       if constexpr (!kWhole) {
         const int left = (own - column - c * kStep) * size;
-        copy_run(shared_address(tiles_at) + to + c * kOfChunk, at, left, type, in_run, lanes);
+        copy_run(to_tiles + to + c * kOfChunk, at, left, type, in_run, lanes);
         continue;
       }
       copy_piece(to + c * kOfChunk, at, column + c * kStep);
@@ -169,7 +183,7 @@ struct StripsTiles {
 
   // Sixteen bytes of a row, from `column` of the thread block's own on.
   __device__ __forceinline__ void copy_piece(int to, const std::byte* from, int column) const {
-    if (column < own) copy_async(shared_address(tiles_at) + to, from);
+    if (column < own) copy_async(to_tiles + to, from);
   }
 
   // How far into a word row r of a matrix starts; 0 where rows are whole.
@@ -215,6 +229,13 @@ struct StripsTiles {
     }
   }
 
+  // Where a warp that has no tile under way may put 32 * kChunk floats of chunk c, its lanes' halves one after the
+  // other: warp `of`, lane 0, half h. Lanes lie side by side there.
+  static constexpr int kWarpBytes = kWhole ? (kSingle ? 1024 : 512) : 32 * 32 + 16;
+  __device__ __forceinline__ static int free_place(int of, int where, int c, int h) {
+    return of * kWarpBytes + where * kTileBytes + c * kOfChunk + h * (kWhole ? kMatrix : 32 * 16);
+  }
+
   // The statistics of a tile's rows, of this thread's strip.
   __device__ __forceinline__ void read_statistics(int where, Statistics& of) const {
     const float* const from = statistics + where * kStatisticsBytes / sizeof(float) + (kWarp ? lane >> a.log_lanes : 0);
@@ -229,15 +250,17 @@ struct StripsTiles {
   const StripsArgs& a;
   const spec::BackwardCall& p;
   const int thread, lane, warp;
-  const int lanes, in_run;      // a run of lanes that have neighbouring chunks, and this lane's place there
-  std::byte* const tiles_at;    // this thread's first sixteen bytes
-  float* const statistics;      // this warp's: of each stage 16 values of rstd, 16 of mean
-  int slot;                     // this thread's strip, of the thread block's
-  int member = 0;               // this warp, of its team's
-  int first, begin = 0, own;    // columns: this thread's first, the thread block's first and number
-  int tiles, row;               // of this thread's strip: its tiles, the first row of the one at hand
-  int place = 0;                // of the tile at hand
-  std::byte *dy, *s, *ds, *dx;  // this thread's columns of rows to come
+  const int lanes, in_run;       // a run of lanes that have neighbouring chunks, and this lane's place there
+  std::byte* const tiles_at;     // this thread's first sixteen bytes
+  const unsigned int to_tiles;   // the same as a shared address
+  float* const statistics;       // this warp's: of each stage 16 values of rstd, 16 of mean
+  int slot;                      // this thread's strip, of the thread block's
+  int member = 0;                // this warp, of its team's
+  int first, begin = 0, own;     // columns: this thread's first, the thread block's first and number
+  int tiles, row;                // of this thread's strip: its tiles, the first row of the one at hand
+  int place = 0;                 // of the tile at hand
+  const std::byte *dy, *s, *ds;  // this thread's columns of rows to come
+  std::byte* dx;
 };
 
 }  // namespace truenorm::cuda

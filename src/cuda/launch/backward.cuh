@@ -1,6 +1,9 @@
 // Backward launches of one matrix type; each type is compiled apart, and so are rows that start anywhere.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+
 #include "cuda/kernels/backward_split.cuh"
 #include "cuda/kernels/backward_strips.cuh"
 #include "cuda/launch/launch.hpp"
@@ -8,24 +11,58 @@
 
 namespace truenorm::cuda {
 
+inline SplitArgs split_args(const spec::BackwardCall& call, const SplitPlan& split, Type type, bool early) {
+  const std::int64_t strips = spec::strips(call.n);
+  const auto rows = [&](const Rows& t) {
+    return call.m <= kMostRows ? rows_at(t, call.m) : RowsAt{.type = t.type, .present = t.present};
+  };
+  SplitArgs args{};
+  args.row_blocks = static_cast<unsigned>(split.row_blocks);
+  args.slabs = static_cast<unsigned>(split.slabs);
+  args.slabs_of_weight = call.dweight.present ? static_cast<unsigned>(split.slabs_each) : 0;
+  args.n = static_cast<int>(call.n);
+  args.m = call.m;
+  args.dy = rows(call.dy);
+  args.s = rows(call.s);
+  args.rstd = call.rstd;
+  args.mean = call.mean;
+  args.log_lanes = split.rows.shape.log_lanes;
+  args.warps = split.rows.shape.warps;
+  args.rows_each = split.rows.shape.rows_per_cta;
+  args.log_chunks = std::bit_width(static_cast<unsigned>(split.chunks)) - 1;
+  args.strips = static_cast<int>(strips);
+  args.used = call.dy.present ? static_cast<int>(std::min(call.m, strips)) : 0;
+  args.weight = call.weight;
+  args.offset = spec::effective_offset(call.offset);
+  args.plain_weight = call.weight.present && call.weight.type == type && args.offset == 0.0f;
+  args.only_row = split.rows.shape.only_row;
+  args.early = early;
+  args.round_xhat = call.round_xhat;
+  args.one_gradient =
+      call.dx.present && call.dx.type == type && !call.ds.present && !call.dresidual.present && !args.only_row;
+  args.dx = rows(call.dx);
+  args.ds = rows(call.ds);
+  args.dresidual = rows(call.dresidual);
+  args.dweight = call.dweight;
+  args.dbias = call.dbias;
+  args.xhat_type = call.xhat_type;
+  args.cached = static_cast<int>(split.cached);
+  args.call = call;
+  return args;
+}
+
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_split(const spec::BackwardCall& call, const Where& where, const BackwardPlan& plan, void* counters) {
   const SplitPlan& split = plan.split;
-  const SplitShape shape{.rows = split.rows.shape,
-                         .row_blocks = split.row_blocks,
-                         .slabs = split.slabs,
-                         .slabs_each = split.slabs_each,
-                         .chunks = split.chunks,
-                         .cached = static_cast<int>(split.cached),
-                         .early = where.programmatic,
-                         .counter = plan.ordered ? static_cast<unsigned*>(counters) : nullptr};
+  SplitArgs args = split_args(call, split, kType, where.programmatic);
+  args.counter = plan.ordered ? static_cast<unsigned*>(counters) : nullptr;
   const auto with = [&](auto kernel) {
     return launch({.kernel = reinterpret_cast<const void*>(kernel),
                    .blocks = split.slabs + split.row_blocks,
                    .threads = split.threads,
                    .shared_bytes = split_shared_bytes(split),
-                   .residence = plan.ordered ? Residence::kSure : Residence::kAny},
-                  where, call, shape);
+                   .residence = args.counter != nullptr ? Residence::kSure : Residence::kAny},
+                  where, args);
   };
   if (split.rows.wide) return with(&backward_split_wide_kernel<kType, kLayer, kWhole>);
   switch (split.rows.chunks) {
@@ -56,6 +93,9 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.n = static_cast<int>(call.n);
   args.pitch = static_cast<int>(strips.pitch);
   args.strips = static_cast<int>(spec::strips(call.n));
+  args.log_strips = std::bit_width(static_cast<unsigned>(args.strips)) - 1;
+  args.weight = call.weight;
+  args.offset = spec::effective_offset(call.offset);
   args.groups = static_cast<int>(strips.groups);
   args.log_lanes = strips.log_lanes;
   args.teams = strips.teams;

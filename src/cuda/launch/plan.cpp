@@ -65,7 +65,7 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   const bool columns = vectors > 0;
   const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
   const bool rare = !call.layer_norm && call.dbias.present;
-  if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m, call.n))) {
+  if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m))) {
     plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, whole_chunks(call), device);
   }
   if (plan.strips.fits) {
@@ -75,12 +75,12 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
     }
     return plan;
   }
-  plan.split = plan_split(call.m, call.n, rows, vectors, call.dy.present, device);
-  if (plan.split.rows.wide && plan.split.row_blocks > 0 && call.dy.present && whole_chunks(call)) {
-    plan.split.single = matrices(call) == Type::f32;
+  plan.split = plan_split(call.m, call.n,
+                          {rows, vectors, call.dy.present, matrices(call) == Type::f32, whole_chunks(call)}, device);
+  if (plan.split.rows.wide && plan.split.row_blocks > 0 && call.dy.present && plan.split.whole) {
     plan.split.cached = split_cached_tiles(call.n, plan.split.single, columns, device);
   }
-  plan.ordered = in_place && plan.split.slabs > 0;
+  plan.ordered = in_place && call.dy.present && plan.split.slabs > 0;  // without dy columns read nothing
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;
 }

@@ -25,41 +25,24 @@ struct RowShape {
 
 struct RowPlan {
   bool wide = false;  // a thread block goes over the row tile by tile
-  int chunks = 1;     // chunks of eight elements in each thread: 1, 2 or 4
+  int chunks = 1;     // chunks of eight elements in each thread
   int threads = 0;    // of a thread block
   RowShape shape;
 
   friend constexpr bool operator==(const RowPlan&, const RowPlan&) = default;
 };
 
-// The most threads that a kernel with this many chunks in a thread is launched with: it leaves each the registers that
-// it needs. `lean`: a thread keeps no bias, no residual and nothing in FP32.
-constexpr int most_threads(int chunks, bool lean) {
-  return chunks == 1 ? 1024 : chunks == 2 ? (lean ? 768 : 640) : lean ? 768 : 640;
-}
-
-// `wanted` chunks in a thread, and as many more as the row's length needs, up to `most`; fewer where they fill its
-// warps as well.
-constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int wanted, int most, int threads, bool lean,
-                            const Device& device) {
+// As few chunks in a thread as `threads` allow, at most `most`.
+constexpr RowPlan plan_rows(std::int64_t m, std::int64_t n, int most, int threads, const Device& device) {
   constexpr int kNarrowThreads = 128;  // of a thread block that holds several rows
   RowPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const auto warps_with = [&](int chunks) { return (blocks + chunks - 1) / chunks; };
-  const auto fits = [&](int chunks) {
-    return warps_with(chunks) * 32 <= std::min(threads, most_threads(chunks, lean));
-  };
-  plan.chunks = wanted;
-  while (plan.chunks < most && !fits(plan.chunks)) ++plan.chunks;
-  if (!fits(plan.chunks)) {
+  while (plan.chunks < most && warps_with(plan.chunks) * 32 > threads) ++plan.chunks;
+  if (warps_with(plan.chunks) * 32 > threads) {
     plan.wide = true;
     return plan;
   }
-  for (int fewer = plan.chunks - 1; fewer >= 1 && fits(fewer); --fewer) {
-    if (warps_with(fewer) == warps_with(plan.chunks)) plan.chunks = fewer;
-  }
-  // Three divide what four do not.
-  if (plan.chunks == 4 && blocks % 4 != 0 && blocks % 3 == 0 && fits(3)) plan.chunks = 3;
   plan.shape.warps = static_cast<int>(warps_with(plan.chunks));
   if (blocks == 1) {
     while (plan.shape.log_lanes > 0 && (8 << plan.shape.log_lanes) / 2 >= n) --plan.shape.log_lanes;

@@ -9,8 +9,12 @@ inline constexpr int kSplitThreads = 512;
 
 // Thread blocks that a multiprocessor has registers for: with two, rows and columns of a small call all start at once.
 constexpr int split_blocks_at_once(int chunks, bool single, bool whole) {
-  return whole && chunks <= (single ? 1 : 2) ? 2 : 1;
+  return whole && (!single || chunks <= 2) ? 2 : 1;
 }
+
+// Whether a row's chunks stay in shared memory, behind kSplitSums floats for its sums.
+constexpr bool split_shares_rows(int chunks, bool whole) { return whole && chunks > 1; }
+inline constexpr int kSplitSums = 2 * 5 * kSplitThreads / 32;
 
 // What a slab of columns needs of shared memory: a row for each warp, and the levels of the tree over groups of strips.
 inline constexpr int kGroupLevels = 16;
@@ -25,18 +29,41 @@ struct SplitPlan {
   std::int64_t slabs_each = 0;  // of the columns of one vector's gradient
   std::int64_t slabs = 0;       // of all of them
   int chunks = 8;               // a slab's width, in chunks of eight columns
-  std::int64_t cached = 0;      // of rows too long for registers: tiles of dy and s that stay in shared memory
-  bool single = false;          // as FP32
+  std::int64_t cached = 0;      // of rows that go tile by tile: tiles of dy and s that stay in shared memory
+  bool single = false;          // matrices are kept as FP32
+  bool whole = true;            // rows start at multiples of sixteen bytes and have whole chunks
 
   friend constexpr bool operator==(const SplitPlan&, const SplitPlan&) = default;
 };
 
-// `rows`: whether gradients of matrices are asked for; `vectors`: how many of vectors; `dy`: whether there is one.
-constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, int vectors, bool dy, const Device& device) {
+// What is asked of a call: gradients of matrices, of how many vectors; whether there is dy; and how matrices are kept.
+struct SplitOperands {
+  bool rows;
+  int vectors;
+  bool dy, single, whole;
+};
+
+// What rows, and their sums, take of shared memory.
+constexpr std::size_t split_rows_bytes(const SplitPlan& plan) {
+  if (plan.row_blocks == 0) return 0;
+  if (plan.rows.wide) return wide_shared_bytes(2, plan.cached, 2, plan.single);
+  if (!split_shares_rows(plan.rows.chunks, plan.whole)) return row_shared_bytes(plan.rows, 2);
+  const auto chunks = static_cast<unsigned>(plan.threads * plan.rows.chunks);
+  return sizeof(float) * kSplitSums + 2 * std::size_t{chunks} * (plan.single ? 32 : 16);
+}
+
+constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, const SplitOperands& of, const Device& device) {
   SplitPlan plan;
-  plan.rows = plan_rows(m, n, 1, 5, kSplitThreads, true, device);
-  plan.threads = plan.rows.wide ? kSplitThreads : plan.rows.threads;
-  if (m == 1 && rows && (dy || vectors == 0) && !plan.rows.wide) {
+  const bool rows = of.rows;
+  const int vectors = of.vectors;
+  plan.single = of.single;
+  plan.whole = of.whole;
+  plan.rows = plan_rows(m, n, 5, kSplitThreads, device);
+  plan.row_blocks = rows ? 1 : 0;  // any
+  plan.threads = kSplitThreads;    // at most
+  if (!plan.rows.wide && split_rows_bytes(plan) > device.shared_bytes) plan.rows.wide = true;
+  if (!plan.rows.wide) plan.threads = plan.rows.threads;
+  if (m == 1 && rows && (of.dy || vectors == 0) && !plan.rows.wide) {
     plan.rows.shape.only_row = vectors > 0;
     plan.row_blocks = 1;
     return plan;
@@ -47,6 +74,7 @@ constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, bool rows, int ve
     while (threads < plan.threads || (threads < kSplitThreads && m > 32)) threads *= 2;
     plan.threads = threads;
     plan.chunks = n > 16384 ? 32 : n > spec::kWide ? 16 : 8;
+    if (n <= spec::kMiddle && m > 128) plan.chunks = 4;  // so that the loop has one turn still
     while (plan.chunks * 8 > threads) plan.chunks /= 2;
     plan.slabs_each = (n + plan.chunks * 8 - 1) / (plan.chunks * 8);
     plan.slabs = vectors * plan.slabs_each;
@@ -72,8 +100,7 @@ constexpr std::int64_t split_cached_tiles(std::int64_t n, bool single, bool colu
 }
 
 constexpr std::size_t split_shared_bytes(const SplitPlan& plan) {
-  return std::max(plan.slabs == 0 ? 0 : columns_shared_bytes(plan.threads, plan.chunks),
-                  plan.rows.wide ? wide_shared_bytes(2, plan.cached, 2, plan.single) : row_shared_bytes(plan.rows, 2));
+  return std::max(plan.slabs == 0 ? 0 : columns_shared_bytes(plan.threads, plan.chunks), split_rows_bytes(plan));
 }
 
 }  // namespace truenorm::cuda

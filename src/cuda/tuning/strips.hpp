@@ -104,7 +104,7 @@ struct StripsKernel {
 };
 
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
-constexpr bool worth_strips(std::int64_t m, std::int64_t n) { return m >= 256 && m * n >= (1 << 18); }
+constexpr bool worth_strips(std::int64_t m) { return m > 256; }
 
 // `add`, `single`, `whole`: as StripsKernel has them.
 constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, bool whole,
