@@ -114,6 +114,38 @@ TEST(CudaPlan, ForwardsFitOnTheDevice) {
   }
 }
 
+// Rows and columns: of any call and device, also where rows have to go tile by tile for want of shared memory.
+TEST(CudaPlan, SplitsFitOnTheDevice) {
+  constexpr Device kA100{108, 8, 0, 166912}, kSmall{170, 12, 0, 101376}, kLeast{20, 8, 6, 49152};
+  for (const Device& device : {kH200, kA100, kSmall, kLeast}) {
+    for (const std::int64_t m : {1, 2, 33, 129, 256, 70000}) {
+      for (std::int64_t n = 1; n <= 3 * kMostColumns; n += n < 1100 ? 1 : 61) {
+        for (int options = 0; options < 32; ++options) {
+          const SplitOperands of{(options & 1) != 0, (options >> 1) & 3, (options & 8) != 0, (options & 16) != 0,
+                                 n % 8 == 0};
+          if (of.vectors > 2 || (!of.rows && of.vectors == 0)) continue;
+          SCOPED_TRACE(testing::Message()
+                       << m << " x " << n << ", options " << options << ", shared memory " << device.shared_bytes);
+          const SplitPlan plan = plan_split(m, n, of, device);
+          const int warps = plan.threads / 32;
+          ASSERT_LE(split_shared_bytes(plan), device.shared_bytes);
+          ASSERT_LE(plan.threads, kSplitThreads);
+          ASSERT_EQ(plan.slabs, of.vectors * plan.slabs_each);
+          if (plan.slabs > 0) {
+            ASSERT_EQ(warps & (warps - 1), 0);
+            ASSERT_LE(plan.chunks * 8, plan.threads);
+            ASSERT_GE(plan.slabs_each * plan.chunks * 8, n);
+          }
+          if (plan.rows.wide) continue;
+          ASSERT_GE(std::int64_t{plan.rows.chunks * plan.rows.shape.warps} << (plan.rows.shape.log_lanes + 3), n);
+          ASSERT_LE((plan.rows.shape.warps << plan.rows.shape.log_lanes) * plan.rows.shape.rows_per_cta, plan.threads);
+          ASSERT_TRUE(plan.row_blocks == 0 || plan.row_blocks * plan.rows.shape.rows_per_cta >= m);
+        }
+      }
+    }
+  }
+}
+
 // Long rows keep all of their tiles, or as many as there is room for; where two thread blocks are meant to share a
 // multiprocessor, both fit.
 TEST(CudaPlan, LongRowsKeepWhatFits) {

@@ -119,6 +119,29 @@ TEST(CudaBits, EachKernel) {
   }
 }
 
+// Without dy the gradient is ds, and s is not read: dx may lie over it, however many rows there are.
+TEST(CudaBits, DxOverSWithoutDy) {
+  TN_NEEDS_CUDA();
+  for (const Size size : {Size{3000, 1024}, {3000, 4096}, {1000, 4097}, {600, 24584}}) {
+    SCOPED_TRACE(testing::Message() << size.m << " x " << size.n);
+    Rng rng(900);
+    Arena arena;
+    tn_backward_args args = backward_args(TN_RMS_NORM);
+    args.ds = arena.matrix(TN_BF16, size.m, size.n);
+    args.s = arena.matrix(TN_BF16, size.m, size.n);
+    args.weight = arena.vector(TN_BF16, size.n);
+    args.rstd = arena.vector(TN_F32, size.m);
+    args.dx = arena.matrix(TN_BF16, size.m, size.n);
+    args.dweight = arena.vector(TN_F32, size.n);
+    for (const tn_tensor& t : {args.ds, args.s, args.weight, args.rstd}) fill(t, rng, Fill::normal);
+    const BackwardBits expected = on_cpu(args);
+    args.dx = args.s;
+    args.in_place = TN_DX_OVER_X;
+    run_on_device(arena, args);
+    expect_bits(args, expected);
+  }
+}
+
 // Fewer and more rows than any number of thread blocks.
 TEST(CudaBits, ManyRows) {
   TN_NEEDS_CUDA();
