@@ -52,7 +52,7 @@ TEST(CudaScratch, IsEnoughWhereverOperandsLie) {
               for (Rows* t : {&asked.dy, &asked.s, &asked.ds, &asked.dx}) t->data = nullptr;
               asked.weight.data = nullptr;
               const Scratch most = most_scratch(asked, device);
-              for (const std::uintptr_t off : {0, 4}) {
+              for (const std::uintptr_t off : {std::uintptr_t{0}, std::uintptr_t{4}}) {
                 const BackwardPlan plan = plan_of(make_call(m, width, type, options, off), device);
                 const Scratch& needed = plan.scratch;
                 ASSERT_TRUE(!plan.ordered || needed.counters > 0);
