@@ -137,7 +137,11 @@ TEST(CudaBits, DxOverSWithoutDy) {
     const BackwardBits expected = on_cpu(args);
     args.dx = args.s;
     args.in_place = TN_DX_OVER_X;
+    for (const tn_tensor& t : {args.dx, args.dweight}) arena.allow(t);
+    spoil_outputs(args);  // where dweight has the CPU's zeros
+    arena.arm();
     run_on_device(arena, args);
+    EXPECT_TRUE(arena.intact());
     expect_bits(args, expected);
   }
 }
