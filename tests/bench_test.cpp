@@ -19,6 +19,7 @@
 #include "cli/bench_measure.hpp"
 #include "cli/bench_plan.hpp"
 #include "cli/bench_report.hpp"
+#include "cli/elements.hpp"
 #include "cli/error.hpp"
 #include "cli/floor.hpp"
 
@@ -141,6 +142,35 @@ TEST(BenchPlan, CudaHasShapesOfItsOwnAndNoCpuOptions) {
     options.device = device;
     EXPECT_NE(refusal(options).find("--device"), std::string::npos) << device;
   }
+}
+
+TEST(BenchPlan, LayoutAndTheWeightsType) {
+  EXPECT_EQ(plan_bench({}).weight_dtype, TN_DTYPE_NONE);
+  EXPECT_EQ(plan_bench({}).layout.row_gap, 0);
+  EXPECT_FALSE(plan_bench({}).layout.in_place);
+  EXPECT_EQ(layout_line(plan_bench({})), "");
+  BenchOptions options;
+  options.weight_dtype = "f32";
+  options.row_gap = 1;
+  options.in_place = true;
+  options.shapes = {"3x128"};
+  const BenchPlan plan = plan_bench(options);
+  EXPECT_EQ(plan.weight_dtype, TN_F32);
+  EXPECT_EQ(plan.layout.row_gap, 1);
+  EXPECT_TRUE(plan.layout.in_place);
+  EXPECT_EQ(layout_line(plan),
+            "weights in f32; 1 element between rows; in place: y over x, s over the residual, dx over dy\n");
+  options.shapes = {"4096x128", "3x127"};
+  EXPECT_NE(refusal(options).find("--in-place takes rows of 128 columns or more"), std::string::npos);
+  options.in_place = false;
+  EXPECT_EQ(refusal(options), "");
+  for (const int64_t gap : {int64_t{-1}, int64_t{1} << 21}) {
+    options.row_gap = gap;
+    EXPECT_NE(refusal(options).find("--row-gap takes 0 to"), std::string::npos) << gap;
+  }
+  options.row_gap = 0;
+  options.weight_dtype = "f64";
+  EXPECT_NE(refusal(options).find("--weight-dtype does not know 'f64'"), std::string::npos);
 }
 
 TEST(BenchCuda, AGraphHoldsManyCalls) {
@@ -347,10 +377,116 @@ TEST(BenchMemory, SetsDoNotOverlapAndAreEnough) {
   }
 }
 
+TEST(BenchMemory, GapsMakeRoomAndDoNotCount) {
+  BenchMemory memory;
+  memory.prepare({100, 130}, TN_F16, 1'000'000, {7, false});
+  EXPECT_EQ(memory.matrix_bytes(), 100U * 130U * 2U);
+  EXPECT_GE(memory.input(0, 1).data() - memory.input(0, 0).data(), 100 * (130 + 7) * 2);
+  const size_t sets = memory.sets();
+  memory.prepare({100, 130}, TN_F16, 1'000'000, {7, true});
+  EXPECT_GE(memory.sets(), 2 * sets - 1);  // one matrix is both input and output
+}
+
 TEST(BenchMemory, WhatDoesNotFitIsRefused) {
   if (free_memory() == std::numeric_limits<size_t>::max()) GTEST_SKIP() << "the system does not say";
   BenchMemory memory;
   EXPECT_THROW(memory.prepare({int64_t{1} << 40, 1}, TN_F32, 1), UserError);
+}
+
+// Where matrices lie, gaps and all, as FP32.
+struct Values {
+  explicit Values(const BenchMemory& memory)
+      : width(memory.shape().n + memory.layout().row_gap), n(memory.shape().n), dtype(memory.dtype()) {
+    const auto count = static_cast<size_t>(memory.shape().m * width);
+    for (size_t i = 0; i < BenchMemory::kInputs; ++i) matrices.push_back(read(memory.input(0, i), count));
+    for (size_t i = 0; i < BenchMemory::kOutputs; ++i) matrices.push_back(read(memory.output(0, i), count));
+  }
+
+  std::vector<float> read(std::span<const std::byte> matrix, size_t count) const {
+    std::vector<float> out(count);
+    convert(dtype, {matrix.data(), count * tn_dtype_size(dtype)}, TN_F32, std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+  std::set<size_t> changed(const Values& before) const {
+    std::set<size_t> out;
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      if (matrices[i] != before.matrices[i]) out.insert(i);
+    }
+    return out;
+  }
+  bool same_gaps(const Values& before) const {
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      for (size_t at = 0; at < matrices[i].size(); ++at) {
+        const bool gap = static_cast<int64_t>(at) % width >= n;
+        if (gap && matrices[i][at] != before.matrices[i][at]) return false;
+      }
+    }
+    return true;
+  }
+
+  int64_t width, n;
+  tn_dtype dtype;
+  std::vector<std::vector<float>> matrices;  // the inputs, then the outputs
+};
+
+class BenchInPlace : public testing::TestWithParam<tn_dtype> {};
+
+// Whatever runs how often, and after what: no value grows, vanishes or is lost.
+TEST_P(BenchInPlace, OutputsGoOverInputsWhichKeepTheirMagnitude) {
+  constexpr double kLeast = 1e-3, kMost = 25;  // mean squares; they begin near 1
+  BenchMemory memory;
+  memory.prepare({4, 131}, GetParam(), 1, {5, true});
+  const BenchVectors vectors(memory, TN_F32);
+  tn_exec exec{};
+  exec.struct_size = sizeof(exec);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const BenchOp& op : kBenchOps) {
+      for (const Direction direction : {Direction::forward, Direction::backward, Direction::frozen}) {
+        const std::string what = std::string(op.name) + " " + direction_name(direction);
+        BenchCall call(op, direction, memory, vectors, exec);
+        const Values before(memory);
+        for (int i = 0; i < 1001; ++i) call(0);
+        const Values after(memory);
+        const std::set<size_t> written =
+            op.add && direction == Direction::forward ? std::set<size_t>{0, 2} : std::set<size_t>{0};
+        EXPECT_EQ(after.changed(before), written) << what;
+        EXPECT_TRUE(after.same_gaps(before)) << what;
+        for (const size_t i : written) {
+          double sum = 0;
+          for (const float value : after.matrices[i]) sum += static_cast<double>(value) * static_cast<double>(value);
+          const double mean = sum / static_cast<double>(after.matrices[i].size());
+          EXPECT_TRUE(mean > kLeast && mean < kMost) << what << ", matrix " << i << ": " << mean;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, BenchInPlace, testing::Values(TN_F32, TN_F16, TN_BF16));
+
+// The other type of weights, and gaps, are what the library is given: a row of the output has the values of a dense
+// one.
+TEST(BenchCall, GapsAndWeightsOfAnotherType) {
+  BenchMemory memory;
+  memory.prepare({3, 100}, TN_BF16, 1, {9, false});
+  const BenchVectors vectors(memory, TN_F32);
+  EXPECT_EQ(vectors.weight.dtype, TN_F32);
+  EXPECT_EQ(vectors.bias.dtype, TN_F32);
+  EXPECT_EQ(vectors.dweight.dtype, TN_F32);
+  tn_exec exec{};
+  exec.struct_size = sizeof(exec);
+  BenchCall(kBenchOps[0], Direction::forward, memory, vectors, exec)(0);
+  const Values found(memory);
+  const auto* const weight = static_cast<const float*>(vectors.weight.data);
+  for (size_t row = 0; row < 3; ++row) {
+    const float* const x = found.matrices[0].data() + row * 109;
+    const float* const y = found.matrices[BenchMemory::kInputs].data() + row * 109;
+    const double squares = std::inner_product(x, x + 100, x, 0.0);
+    for (size_t i = 0; i < 100; ++i) {
+      const double expected = x[i] / std::sqrt(squares / 100 + 1e-6) * weight[i];
+      ASSERT_NEAR(y[i], expected, 0.005 * std::abs(expected)) << row << ", " << i;
+    }
+  }
 }
 
 TEST(BenchGroup, EveryCallIsTimedAndHasTheFloorOfItsTraffic) {
@@ -387,6 +523,9 @@ TEST(BenchReport, JsonHasWhatTheTableHas) {
   EXPECT_EQ(group["m"], 64);
   EXPECT_EQ(group["n"], 48);
   EXPECT_EQ(group["dtype"], "bf16");
+  EXPECT_EQ(group["weight_dtype"], "bf16");
+  EXPECT_EQ(group["row_gap"], 0);
+  EXPECT_EQ(group["in_place"], false);
   EXPECT_EQ(group["threads"], 2);
   EXPECT_TRUE(group["noise"].is_number());
   EXPECT_GE(group["copies"].size(), 4U);

@@ -67,8 +67,8 @@ void run_bench(const BenchOptions& options) {
   const tn_device_type device = plan.place.device;
   const Machine machine = this_machine(device);
   if (table) {
-    fmt::print("{}{}, {} threads\n{}", machine.cuda ? machine.cuda->name + "; " : "", machine.cpu, machine.threads,
-               table_heading(device));
+    fmt::print("{}{}, {} threads\n{}{}", machine.cuda ? machine.cuda->name + "; " : "", machine.cpu, machine.threads,
+               layout_line(plan), table_heading(device));
   }
 
   Progress progress(plan.groups());
@@ -76,7 +76,7 @@ void run_bench(const BenchOptions& options) {
   std::vector<BenchGroup> groups;
   for (const BenchShape& shape : plan.shapes) {
     for (const tn_dtype dtype : plan.dtypes) {
-      memory.prepare(shape, dtype, plan.rotate_bytes);
+      memory.prepare(shape, dtype, plan.rotate_bytes, plan.layout);
       for (const int32_t threads : plan.threads) {
         progress.begin(shape, dtype, threads);
         groups.push_back(on_device ? run_cuda_group(plan, on_device->exec(), memory)
@@ -112,6 +112,9 @@ void add_bench(CLI::App& app) {
   list("--direction", options->directions, "DIR,...",
        "Only these of forward, backward, frozen (backward without the weight's gradient)");
   list("--dtype", options->dtypes, "TYPE,...", "Only these of f32, bf16, f16");
+  sub->add_option("--weight-dtype", options->weight_dtype,
+                  "Type of the weight, the bias and their gradients (default: that of the matrices)")
+      ->type_name("TYPE");
   list("--shape", options->shapes, "MxN,...",
        "Rows and columns (default: 8192x4096,2048x768,131072x128,1x4096; cuda: 13 shapes)");
   list("--m", options->m, "M,...", "Rows, together with --n");
@@ -126,6 +129,12 @@ void add_bench(CLI::App& app) {
          "--rotate-mb", options->rotate_mb,
          "Megabytes that pass before memory is met again (default: 400, or twice the last-level cache; cuda: 800)")
       ->type_name("MB");
+  sub->add_option("--row-gap", options->row_gap,
+                  "Elements that every matrix leaves out between its rows, which lie N + this apart (default: 0)")
+      ->type_name("ELEMENTS");
+  sub->add_flag("--in-place", options->in_place,
+                "Forward: y is written over x, and with the add s over the residual; backward: dx over dy. "
+                "Weights are -1 and biases 0, so that values stay finite; N from 128 up");
   sub->add_flag("--programmatic", options->programmatic,
                 "cuda: each call may begin while the one before it is ending (programmatic dependent launch)");
   sub->add_flag("--quick", options->quick, "A few seconds: two shapes, f32 and bf16, all threads, 3 short rounds");
@@ -137,6 +146,7 @@ void add_bench(CLI::App& app) {
       "  truenorm bench --quick\n"
       "  truenorm bench --shape 8192x4096 --dtype bf16 --threads 1,2 --json bench.json\n"
       "  truenorm bench --op layer_norm --direction forward --isa scalar,avx2,avx512\n"
+      "  truenorm bench --op rms_norm --shape 8192x4096 --dtype bf16 --weight-dtype f32 --row-gap 8 --in-place\n"
       "  truenorm bench --device cuda --dtype bf16");
   sub->callback([options] { run_bench(*options); });
 }

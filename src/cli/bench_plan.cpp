@@ -19,6 +19,8 @@ constexpr int64_t kCudaRotateMegabytes = 800;
 constexpr int64_t kMaxRotateMegabytes = int64_t{1} << 20;
 constexpr double kMaxSampleMs = 60'000;
 constexpr int kMaxRounds = 1000;
+constexpr int64_t kMaxRowGap = int64_t{1} << 20;
+constexpr int64_t kLeastColumnsInPlace = 128;
 
 std::optional<int64_t> parse_count(std::string_view text) {
   int64_t value = 0;
@@ -98,6 +100,18 @@ void plan_cpu(const BenchOptions& options, BenchPlan& plan) {
   for (const std::string& isa : plan.isas) parse_isa(isa, "--isa");
 }
 
+// dx over dy, call after call, keeps dy but for its part along the row s: that part is multiplied by 1 - mean(s^2),
+// which has to stay between -1 and 1. Of 128 normal numbers or more it does.
+void check_in_place(const std::vector<BenchShape>& shapes) {
+  for (const BenchShape& shape : shapes) {
+    if (shape.n >= kLeastColumnsInPlace) continue;
+    user_error(
+        "--in-place takes rows of {} columns or more, whose values stay finite however often they are replaced, "
+        "and got {}x{}",
+        kLeastColumnsInPlace, shape.m, shape.n);
+  }
+}
+
 // Rather than have them change nothing.
 void check_cpu_options(const BenchOptions& options) {
   const auto forbid = [](bool given, std::string_view option) {
@@ -162,7 +176,12 @@ BenchPlan plan_bench(const BenchOptions& options) {
       options.quick ? std::vector<std::string>{"f32", "bf16"} : std::vector<std::string>{"f32", "bf16", "f16"};
   plan.dtypes =
       parse_all<tn_dtype>(options.dtypes, dtypes, [](const auto& text) { return parse_dtype(text, "--dtype"); });
+  if (!options.weight_dtype.empty()) plan.weight_dtype = parse_dtype(options.weight_dtype, "--weight-dtype");
   plan.shapes = distinct(shapes_of(options, plan.place.device));
+  if (options.row_gap < 0 || options.row_gap > kMaxRowGap)
+    user_error("--row-gap takes 0 to {} elements, and got {}", kMaxRowGap, options.row_gap);
+  if (options.in_place) check_in_place(plan.shapes);
+  plan.layout = {options.row_gap, options.in_place};
   if (cuda) {
     check_cpu_options(options);
     plan.threads = {0};

@@ -50,11 +50,18 @@ struct BenchShape {
   friend bool operator==(const BenchShape&, const BenchShape&) = default;
 };
 
+// How matrices lie in memory.
+struct BenchLayout {
+  int64_t row_gap = 0;    // elements between a row's end and the next one's begin
+  bool in_place = false;  // outputs are written over inputs, as BenchCall says
+};
+
 // As on the command line; an empty list means the default.
 struct BenchOptions {
   std::vector<std::string> ops;
   std::vector<std::string> directions;
   std::vector<std::string> dtypes;
+  std::string weight_dtype;         // empty: that of the matrices
   std::vector<std::string> shapes;  // "MxN"
   std::vector<int64_t> m;
   std::vector<int64_t> n;
@@ -66,6 +73,8 @@ struct BenchOptions {
   std::optional<int64_t> rotate_mb;  // 400 or, where that is more, twice the last-level cache; CUDA: 800
   bool programmatic = false;         // CUDA
   bool quick = false;
+  int64_t row_gap = 0;
+  bool in_place = false;
   std::string json;  // empty: none; "-": standard output, in place of the table
 };
 
@@ -74,6 +83,8 @@ struct BenchPlan {
   std::vector<BenchOp> ops;
   std::vector<Direction> directions;
   std::vector<tn_dtype> dtypes;
+  tn_dtype weight_dtype = TN_DTYPE_NONE;  // none: that of the matrices
+  BenchLayout layout;
   std::vector<BenchShape> shapes;
   std::vector<int32_t> threads;   // on a CUDA device: 0 alone
   std::vector<std::string> isas;  // on a CUDA device: none

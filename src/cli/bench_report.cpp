@@ -1,6 +1,7 @@
 #include "cli/bench_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/utsname.h>
 
 #include <fstream>
@@ -66,8 +67,11 @@ ordered_json json_of(const OpResult& result) {
   return json;
 }
 
-ordered_json json_of(const BenchGroup& group) {
+ordered_json json_of(const BenchPlan& plan, const BenchGroup& group) {
   ordered_json json{{"m", group.shape.m}, {"n", group.shape.n}, {"dtype", tn_dtype_name(group.dtype)}};
+  json["weight_dtype"] = tn_dtype_name(plan.weight_dtype == TN_DTYPE_NONE ? group.dtype : plan.weight_dtype);
+  json["row_gap"] = plan.layout.row_gap;
+  json["in_place"] = plan.layout.in_place;
   if (group.threads > 0) json["threads"] = group.threads;
   json["buffer_sets"] = group.sets;
   json["noise"] = group.noise;
@@ -113,6 +117,18 @@ Machine this_machine(tn_device_type device) {
     }
   }
   return machine;
+}
+
+std::string layout_line(const BenchPlan& plan) {
+  std::vector<std::string> parts;
+  if (plan.weight_dtype != TN_DTYPE_NONE)
+    parts.push_back(fmt::format("weights in {}", tn_dtype_name(plan.weight_dtype)));
+  if (plan.layout.row_gap > 0) {
+    const char* const elements = plan.layout.row_gap == 1 ? "element" : "elements";
+    parts.push_back(fmt::format("{} {} between rows", plan.layout.row_gap, elements));
+  }
+  if (plan.layout.in_place) parts.emplace_back("in place: y over x, s over the residual, dx over dy");
+  return parts.empty() ? "" : fmt::format("{}\n", fmt::join(parts, "; "));
 }
 
 std::string table_heading(tn_device_type device) {
@@ -181,7 +197,7 @@ ordered_json bench_json(const BenchPlan& plan, const std::string& device, const 
   }
   json["rotate_bytes"] = plan.rotate_bytes;
   json["groups"] = ordered_json::array();
-  for (const BenchGroup& group : groups) json["groups"].push_back(json_of(group));
+  for (const BenchGroup& group : groups) json["groups"].push_back(json_of(plan, group));
   return json;
 }
 

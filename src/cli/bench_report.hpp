@@ -19,6 +19,9 @@ struct Machine {
 };
 Machine this_machine(tn_device_type device = TN_CPU);  // CUDA: with the device that was chosen
 
+// What sets these calls apart from those with no option of layout or weights, a line; empty where nothing does.
+std::string layout_line(const BenchPlan& plan);
+
 // The table: a heading, the rows of one group (with a line about the noise), and the explanation at the end.
 std::string table_heading(tn_device_type device = TN_CPU);
 std::string table_rows(const BenchGroup& group);

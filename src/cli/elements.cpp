@@ -77,9 +77,9 @@ void fill_normal(tn_dtype dtype, uint64_t seed, std::span<std::byte> out) {
   }
 }
 
-void fill_ones(tn_dtype dtype, std::span<std::byte> out) {
+void fill_with(tn_dtype dtype, double value, std::span<std::byte> out) {
   const size_t size = tn_dtype_size(dtype);
-  for (size_t at = 0; at < out.size(); at += size) store(dtype, reference::encode(dtype, 1.0), out.data() + at);
+  for (size_t at = 0; at < out.size(); at += size) store(dtype, reference::encode(dtype, value), out.data() + at);
 }
 
 uint64_t checksum(std::span<const std::byte> bytes) {

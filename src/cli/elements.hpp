@@ -26,7 +26,7 @@ void convert(tn_dtype from, std::span<const std::byte> in, tn_dtype to, std::spa
 // 1958 in FP64).
 void fill_normal(tn_dtype dtype, uint64_t seed, std::span<std::byte> out);
 
-void fill_ones(tn_dtype dtype, std::span<std::byte> out);
+void fill_with(tn_dtype dtype, double value, std::span<std::byte> out);
 
 // FNV-1a, 64 bits (Fowler, Noll & Vo).
 uint64_t checksum(std::span<const std::byte> bytes);

@@ -39,7 +39,7 @@ bool ends_with(const Shape& shape, const Shape& tail) {
 HostTensor make_up(std::string_view option, std::string_view spec, tn_dtype dtype, const Shape& shape) {
   HostTensor tensor(dtype, shape, product(shape));
   if (spec == kOnes) {
-    fill_ones(dtype, tensor.bytes());
+    fill_with(dtype, 1, tensor.bytes());
     return tensor;
   }
   const std::string_view digits = spec.substr(kRandom.size());

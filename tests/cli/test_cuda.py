@@ -63,6 +63,18 @@ class Cuda(CommandTest):
                     self.assertGreater(result["median_us"], 0)
                     self.assertGreater(result["ratio"], 0)
 
+    def test_bench_of_another_layout(self):
+        options = ["--quick", "--shape", "5x512,300x4097,9x30000", "--dtype", "bf16,f32", "--rotate-mb", "8"]
+        options += ["--weight-dtype", "f16", "--row-gap", "1", "--in-place", "--json", "b.json"]
+        done = self.call("bench", "--device", "cuda", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("b.json"), encoding="utf-8") as file:
+            groups = json.load(file)["groups"]
+        self.assertEqual(len(groups), 6)
+        for group in groups:
+            self.assertEqual((group["weight_dtype"], group["row_gap"], group["in_place"]), ("f16", 1, True))
+            self.assertEqual(len(group["results"]), 12)
+
     def test_plan(self):
         """What `info --plan` says of this device is what the library does on it."""
         shapes = "512x768,512x4096,512x8192,64x768"
