@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import gpu_sweep
+import gpu_widths
 from gpu_format import NUMBER, want
 
 FORMAT = 1
@@ -66,7 +67,8 @@ def problems(record):
             want(found, result, f"speed[{i}].results[{j}].", op=str, direction=str, bytes=int)
             numbers = ["us", "min_us", "max_us", "floor_us", "ratio", "cold_us", "cold_floor_us", "cold_ratio"]
             want(found, result, f"speed[{i}].results[{j}].", **{key: NUMBER for key in numbers})
-    return found + gpu_sweep.problems(record.get("sweep", []))  # there are records from before there was a sweep
+    # There are records from before there were these.
+    return found + gpu_sweep.problems(record.get("sweep", [])) + gpu_widths.problems(record.get("widths", []))
 
 
 def accuracy_of(verify):
@@ -193,6 +195,18 @@ def sweep_text(record):
     return text
 
 
+def widths_text(record):
+    text = "RMSNorm over the hidden sizes of models, and sizes beside powers of two. The ratio of our time to that of a "
+    text += "copy of the same bytes, in bold, and the two\ntimes in microseconds, ours first. "
+    text += '"further apart": rows of every matrix lie N + so many elements apart; what is between them is not moved, and '
+    text += 'not\ncounted. "in place": y is written over x, dx over dy; the copy beside it writes elsewhere. Furthest from the '
+    text += "copy: "
+    text += f"{gpu_widths.slowest_text(record['widths'])}.\n"
+    for direction in gpu_widths.DIRECTIONS:
+        text += f"\n### {direction}, by N\n\n" + table(*gpu_widths.rows_of(record["widths"], direction))
+    return text
+
+
 def markdown(record):
     device = record["device"]
     text = f"# {device['name']}\n\n"
@@ -213,6 +227,8 @@ def markdown(record):
                 text += f"\n### {dtype}\n\n{speed_text(record, dtype)}"
     if record.get("sweep"):
         text += f"\n## Sweep\n\n{sweep_text(record)}"
+    if record.get("widths"):
+        text += f"\n## Widths\n\n{widths_text(record)}"
     if record["accuracy"]:
         text += "\n## Accuracy\n\n`truenorm verify --device cuda`, against the FP64 oracle.\n\n" + accuracy_text(record)
     return text

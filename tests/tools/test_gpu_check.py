@@ -15,6 +15,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 import gpu_record  # noqa: E402
 import gpu_sweep  # noqa: E402
+import gpu_widths  # noqa: E402
 
 # Each program says what the variable of its own name holds, when it holds something, and fails.
 TRUENORM = r"""
@@ -30,11 +31,16 @@ def result(direction, us=10.0):
 def group(shape, *directions):  # rows of 4097 take twice as long
     m, n = map(int, shape.split("x"))
     us = 20.0 if n == 4097 else 10.0
-    return dict(m=m, n=n, dtype="bf16", noise=1.01, results=[result(d, us) for d in directions])
+    (dtype,) = option("--dtype", ["bf16"])
+    (weight_dtype,), (gap,) = option("--weight-dtype", [dtype]), option("--row-gap", ["0"])
+    return dict(m=m, n=n, dtype=dtype, weight_dtype=weight_dtype, row_gap=int(gap), in_place="--in-place" in sys.argv,
+                noise=1.01, results=[result(d, us) for d in directions])
 def option(name, otherwise):
     return sys.argv[sys.argv.index(name) + 1].split(",") if name in sys.argv else otherwise
 kind = sys.argv[1]
-sweep = kind == "bench" and "--shape" in sys.argv
+step = kind
+if kind == "bench":
+    step = os.path.basename(option("--json", None)[0])[:6].rstrip(".")  # bench, sweep or widths
 gigabytes = int(os.environ.get("GIGABYTES", 140))
 devices = [dict(name="Vendor GPU 7", compute_capability="9.0", memory_bytes=gigabytes << 30)]
 if os.environ.get("NO_DEVICE"): devices = []
@@ -50,7 +56,7 @@ if kind == "info":
     print(text)
 else:
     open(sys.argv[sys.argv.index("--json") + 1], "w").write(text)
-if os.environ.get("BREAK") == ("sweep" if sweep else kind):
+if os.environ.get("BREAK") == step:
     sys.exit("a bar is broken")
 """
 CUDA_TEST = r"""
@@ -134,7 +140,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.call("--stale").returncode, 0)
 
     def test_a_failing_step_is_recorded_and_the_others_run(self):
-        for broken in ["tests", "memcheck", "racecheck", "initcheck", "synccheck", "verify", "bench", "sweep"]:
+        for broken in ["tests", "memcheck", "racecheck", "initcheck", "synccheck", "verify", "bench", "sweep", "widths"]:
             with self.subTest(broken=broken):
                 self.check(code=1, BREAK=broken)
                 self.assertFalse(self.record()["passed"])
@@ -179,10 +185,12 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.outcomes()["sweep"], "not run")
         self.assertFalse((self.root / "evidence/vendor-gpu-7-sweep.svg").exists())
         self.check("--only", "sweep", "--add")
+        self.assertEqual(self.outcomes()["widths"], "not run")
+        self.check("--only", "widths", "--add")
         self.assertEqual({v for k, v in self.outcomes().items() if k != "build"}, {"passed"})
         self.assertTrue(self.record()["accuracy"] and self.record()["speed"] and self.record()["sweep"])
         self.check("--only", "bench", "--add")
-        self.assertTrue(self.record()["sweep"])
+        self.assertTrue(self.record()["sweep"] and self.record()["widths"])
         (self.root / "src/spec/s.hpp").write_text("another sum")
         self.assertIn("other sources", self.check("--only", "bench", "--add", code=2).stderr)
 
@@ -249,6 +257,52 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(lines[2]["points"][-1]["m"], 1 << 18)
         self.assertEqual([point["n"] for point in lines[0]["points"]], gpu_sweep.HIDDEN)
 
+    # ---- The widths
+
+    def test_the_widths_are_recorded(self):
+        self.check("--only", "widths")
+        lines = self.record("build-gpu")["widths"]
+        self.assertEqual([(line["variant"], line["direction"]) for line in lines],
+                         [(v, d) for v in gpu_widths.VARIANTS for d in ["forward", "backward"]])  # fmt: skip
+        keys = ["dtype", "weight_dtype", "row_gap", "in_place"]
+        self.assertEqual([[line[key] for key in keys] for line in lines[::2]],
+                         [["bf16", "bf16", 0, False], ["f16", "f16", 0, False], ["f32", "f32", 0, False],
+                          ["bf16", "f32", 0, False], ["bf16", "bf16", 8, False], ["bf16", "bf16", 1, False],
+                          ["bf16", "bf16", 0, True]])  # fmt: skip
+        for line in lines:
+            self.assertEqual([point["n"] for point in line["points"]], gpu_widths.HIDDEN)
+            for point in line["points"]:
+                self.assertEqual(point["ratio"], 2.5 if point["n"] == 4097 else 1.25)
+        first = {"m": 8192, "n": 512, "us": 10.0, "floor_us": 8.0, "ratio": 1.25, "noise": 1.01}
+        self.assertEqual(lines[0]["points"][0], first)
+        (step,) = (s for s in self.record("build-gpu")["steps"] if s["name"] == "widths")
+        self.assertEqual(step["detail"], "27 widths, 7 variants; furthest from the copy: forward 2.50 at N = 4097, bf16")
+        text = (self.root / "build-gpu/vendor-gpu-7.md").read_text()
+        row = "| 4097 | 8192 |" + 7 * " **2.50** (20.00 / 8.00) |" + "\n"
+        self.assertEqual(text.count(row), 2)
+        for part in ["## Widths", "### forward, by N", "| N | M | bf16 | f16 | f32 | bf16, weight in f32 |", "in place |\n"]:
+            self.assertIn(part, text)
+        self.assertFalse((self.root / "build-gpu/vendor-gpu-7-sweep.svg").exists())
+
+    def test_no_widths_in_a_quick_run(self):
+        self.check("--quick")
+        self.assertEqual(self.outcomes("build-gpu")["widths"], "not run")
+        self.assertEqual(self.record("build-gpu")["widths"], [])
+        self.assertNotIn("## Widths", (self.root / "build-gpu/vendor-gpu-7.md").read_text())
+
+    def test_a_record_from_before_there_were_widths(self):
+        self.check()
+        path = self.root / "evidence/vendor-gpu-7.json"
+        old = self.record()
+        old.pop("widths")
+        old["steps"] = [step for step in old["steps"] if step["name"] != "widths"]
+        path.write_text(json.dumps(old))
+        self.assertEqual(self.call("--stale").returncode, 0)
+        self.assertNotIn("## Widths", gpu_record.markdown(old))
+        self.check("--only", "widths", "--add")
+        self.assertEqual(self.outcomes()["widths"], "passed")
+        self.assertEqual(self.record()["sweep"], old["sweep"])
+
     # ---- Stale records
 
     def test_stale(self):
@@ -303,12 +357,20 @@ class GpuCheck(unittest.TestCase):
             (lambda r: r["sweep"][1].update(points=[]), "sweep[1].points"),
             (lambda r: r["sweep"][1]["points"][3].pop("share"), "sweep[1].points[3].share"),
             (lambda r: r["sweep"][0]["fall"].update(to_n=4104), "sweep[0].fall"),
+            (lambda r: r.update(widths={}), "widths: got {}"),
+            (lambda r: r["widths"].append(7), "widths[14].variant"),
+            (lambda r: r["widths"][2].pop("weight_dtype"), "widths[2].weight_dtype"),
+            (lambda r: r["widths"][2].update(in_place="no"), "widths[2].in_place"),
+            (lambda r: r["widths"][1].update(direction="up"), "widths[1].direction"),
+            (lambda r: r["widths"][1].update(points=[]), "widths[1].points"),
+            (lambda r: r["widths"][1]["points"][3].pop("ratio"), "widths[1].points[3].ratio"),
         ]:
             bad = json.loads(json.dumps(good))
             change(bad)
             self.assertIn(saying, " ".join(gpu_record.problems(bad)))
         self.assertNotEqual(gpu_record.problems([]), [])
-        good.pop("sweep")  # as in records from before there was one
+        good.pop("sweep")  # as in records from before there were these
+        good.pop("widths")
         self.assertEqual(gpu_record.problems(good), [])
 
     def test_dump_is_json_with_short_lines_kept_whole(self):
