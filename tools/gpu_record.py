@@ -6,6 +6,7 @@ import math
 import re
 from pathlib import Path
 
+import gpu_points
 import gpu_sweep
 import gpu_widths
 from gpu_format import NUMBER, want
@@ -170,7 +171,7 @@ def speed_text(record, dtype):
             if result is None:
                 yield from ("", "")
             else:
-                yield f"**{result['ratio']:.2f}** ({result['us']:.2f} / {result['floor_us']:.2f})"
+                yield gpu_points.cell(result, "ratio")
                 yield f"{result['cold_ratio']:.2f} ({result['cold_us']:.1f})"
 
     order = list(dict.fromkeys(op for op, _, _ in found))

@@ -4,10 +4,11 @@ and where that falls. Its shapes, its lines in the record, what is wrong with th
 import math
 from xml.sax.saxutils import escape
 
+import gpu_points
 from gpu_format import NUMBER, want
+from gpu_points import DIRECTIONS, OP
 
-OP, DTYPE = "rms_norm", "bf16"
-DIRECTIONS = ["forward", "backward"]
+DTYPE = "bf16"
 ELEMENTS = 1 << 25  # of a matrix over growing N: 64 MB
 # Powers of two and what lies halfway; widths of models; neighbours of powers of two, whose rows start anywhere.
 HIDDEN = [64, 65, 96, 100, 127, 128, 129, 192, 256, 257, 384, 512, 513, 768, 1000, 1023, 1024, 1025, 1536, 2047, 2048,
@@ -16,7 +17,6 @@ HIDDEN = [64, 65, 96, 100, 127, 128, 129, 192, 256, 257, 384, 512, 513, 768, 100
 MOST_ROWS = {1024: 1 << 20, 4096: 1 << 16}  # over growing M, by N
 QUICK_HIDDEN = [64, 512, 4096, 4097, 32768, 262144]
 QUICK_ROWS = [1, 64, 4096]
-MATRICES = 5  # that `truenorm bench` makes room for, in at most half of the memory
 CLIFF = 0.15  # a fall between neighbours that is deeper should not be
 
 
@@ -32,7 +32,13 @@ def lines_of_shapes(quick=False):
 def shapes(memory_bytes, quick=False):
     """Those to be timed on a device with so much memory, each once."""
     wanted = dict.fromkeys(shape for _, _, line in lines_of_shapes(quick) for shape in line)
-    return [(m, n) for m, n in wanted if 2 * m * n * MATRICES <= 0.45 * memory_bytes]
+    most = gpu_points.most_elements(memory_bytes, 2)
+    return [(m, n) for m, n in wanted if m * n <= most]
+
+
+def arguments(shapes):
+    """What `truenorm bench` is told beside the device."""
+    return [*gpu_points.arguments(shapes), "--dtype", DTYPE]
 
 
 def fall_of(points):
@@ -49,23 +55,14 @@ def lines_of(bench):
     """The record's lines, of what `truenorm bench --device cuda --json` says of these shapes or of some."""
     groups = {(group["m"], group["n"]): group for group in bench["groups"]}
 
-    def point(group, direction):
-        (result,) = (r for r in group["results"] if (r["op"], r["direction"]) == (OP, direction))
-        us, floor = result["median_us"], result["floor"]["median_us"]
-        return {
-            "m": group["m"],
-            "n": group["n"],
-            "us": round(us, 3),
-            "floor_us": round(floor, 3),
-            "share": round(floor / us, 4),
-            "noise": round(group["noise"], 4),
-        }
+    def share(result):
+        return result["floor"]["median_us"] / result["median_us"]
 
     lines = []
     for axis, of, wanted in lines_of_shapes():
         timed = [groups[shape] for shape in wanted if shape in groups]
         for direction in DIRECTIONS if timed else []:
-            points = [point(group, direction) for group in timed]
+            points = [gpu_points.point_of(group, direction, share=share) for group in timed]
             line = {"axis": axis, "of": of, "op": OP, "dtype": DTYPE, "direction": direction}
             lines.append(line | {"fall": fall_of(points), "points": points})
     return lines
@@ -95,8 +92,7 @@ def problems(lines):
         before = len(found)
         if not want(found, line, f"{where}.", axis=str, of=str, op=str, dtype=str, direction=str, fall=dict, points=list):
             continue
-        for j, point in enumerate(line.get("points") or []):
-            want(found, point, f"{where}.points[{j}].", m=int, n=int, us=NUMBER, floor_us=NUMBER, share=NUMBER, noise=NUMBER)
+        gpu_points.problems(found, line.get("points") or [], where, share=NUMBER)
         if len(found) > before:
             continue
         if line["axis"] not in ("n", "m"):
@@ -111,14 +107,8 @@ def problems(lines):
 def rows_of(lines, axis):
     """A table of one axis, (heading, rows): a point is its share in bold and the two times that it is of."""
     chosen = [line for line in lines if line["axis"] == axis]
-    places = sorted({point[axis] for line in chosen for point in line["points"]})
-    by_place = [{point[axis]: point for point in line["points"]} for line in chosen]
-
-    def cell(point):
-        return "" if point is None else f"**{point['share']:.2f}** ({point['us']:.2f} / {point['floor_us']:.2f})"
-
     heading = [axis.upper()] + [f"{line['direction']}, {line['of']}" for line in chosen]
-    return heading, [[place, *(cell(points.get(place)) for points in by_place)] for place in places]
+    return heading, gpu_points.rows_of(chosen, [axis], "share")
 
 
 # ---- The drawing

@@ -52,12 +52,12 @@ void BenchMemory::prepare(const BenchShape& shape, tn_dtype dtype, size_t rotate
   }
   // Random numbers repeat after a while: making them all would take longer than timing them. The outputs get some too,
   // so that no call meets an untouched page.
-  if (numbers_dtype_ != dtype) {
-    numbers_ = Buffer(size_t{1} << 20U);
-    fill_normal(dtype, 1, numbers_.bytes());
-    numbers_dtype_ = dtype;
+  Buffer& numbers = numbers_[dtype];
+  if (numbers.bytes().empty()) {
+    numbers = Buffer(size_t{1} << 20U);
+    fill_normal(dtype, 1, numbers.bytes());
   }
-  arena_.fill(numbers_.bytes(), sets_ * set_bytes);
+  arena_.fill(numbers.bytes(), sets_ * set_bytes);
 }
 
 std::span<std::byte> BenchMemory::matrix(size_t set, size_t index) const {
@@ -72,26 +72,24 @@ BenchVectors::BenchVectors(const BenchMemory& beside, tn_dtype weight_dtype) {
     memory.fill(values.bytes(), values.bytes().size());
     return tn_vector(memory.bytes().data(), type, count);
   };
-  const auto zeros = [](tn_dtype type, std::span<std::byte> out) { fill_with(type, 0, out); };
-  const auto ones = [](tn_dtype type, std::span<std::byte> out) { fill_with(type, 1, out); };
-  const bool in_place = beside.layout().in_place;
-  const auto weights = [in_place](tn_dtype type, std::span<std::byte> out) {
-    in_place ? fill_with(type, -1, out) : fill_normal(type, 2, out);
+  const auto constant = [](double value) {
+    return [value](tn_dtype type, std::span<std::byte> out) { fill_with(type, value, out); };
   };
-  const auto biases = [in_place](tn_dtype type, std::span<std::byte> out) {
-    in_place ? fill_with(type, 0, out) : fill_normal(type, 3, out);
+  const auto vector = [in_place = beside.layout().in_place](double value, uint64_t seed) {
+    return [in_place, value, seed](tn_dtype type, std::span<std::byte> out) {
+      in_place ? fill_with(type, value, out) : fill_normal(type, seed, out);
+    };
   };
   const auto [m, n] = beside.shape();
-  const tn_dtype dtype = weight_dtype == TN_DTYPE_NONE ? beside.dtype() : weight_dtype;
-  weight = make(memory_[0], dtype, n, weights);
-  bias = make(memory_[1], dtype, n, biases);
-  dweight = make(memory_[2], dtype, n, zeros);
-  dbias = make(memory_[3], dtype, n, zeros);
+  weight = make(memory_[0], weight_dtype, n, vector(-1, 2));
+  bias = make(memory_[1], weight_dtype, n, vector(0, 3));
+  dweight = make(memory_[2], weight_dtype, n, constant(0));
+  dbias = make(memory_[3], weight_dtype, n, constant(0));
   // Near what standard normal rows have. The backward's stay so: in place, another rstd would have dy grow or vanish.
-  mean = make(memory_[4], TN_F32, m, zeros);
-  rstd = make(memory_[5], TN_F32, m, ones);
-  mean_out = make(memory_[6], TN_F32, m, zeros);
-  rstd_out = make(memory_[7], TN_F32, m, zeros);
+  mean = make(memory_[4], TN_F32, m, constant(0));
+  rstd = make(memory_[5], TN_F32, m, constant(1));
+  mean_out = make(memory_[6], TN_F32, m, constant(0));
+  rstd_out = make(memory_[7], TN_F32, m, constant(0));
 }
 
 BenchCall::BenchCall(const BenchOp& op, Direction direction, const BenchMemory& memory, const BenchVectors& vectors,

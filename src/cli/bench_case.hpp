@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -46,8 +47,7 @@ class BenchMemory {
 
   tn_device_type device_;
   Memory arena_;
-  Buffer numbers_;
-  tn_dtype numbers_dtype_ = TN_DTYPE_NONE;
+  std::map<tn_dtype, Buffer> numbers_;
   BenchShape shape_{1, 1};
   tn_dtype dtype_ = TN_F32;
   BenchLayout layout_;
@@ -61,8 +61,8 @@ class BenchMemory {
 // residual or a gradient, the next one takes away. Random weights would have values vanish, into subnormal numbers.
 class BenchVectors {
  public:
-  // `weight_dtype`: of weight, bias and their gradients; none means that of the matrices.
-  explicit BenchVectors(const BenchMemory& beside, tn_dtype weight_dtype = TN_DTYPE_NONE);
+  // `weight_dtype`: of weight, bias and their gradients.
+  BenchVectors(const BenchMemory& beside, tn_dtype weight_dtype);
   tn_tensor weight, bias, dweight, dbias;  // [N]
   tn_tensor mean, rstd;                    // [M], what the backward reads
   tn_tensor mean_out, rstd_out;            // [M], what the forward writes

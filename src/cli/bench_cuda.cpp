@@ -103,7 +103,7 @@ BenchGroup run_cuda_group(const BenchPlan& plan, const tn_exec& exec, const Benc
   tn_exec on_stream = exec;
   on_stream.stream = stream.get();
   on_stream.programmatic = plan.programmatic ? 1 : 0;
-  const BenchVectors vectors(memory, plan.weight_dtype);
+  const BenchVectors vectors(memory, plan.weights_beside(memory.dtype()));
   std::deque<BenchCall> calls;
   std::deque<Entry> entries;
   Turn turn(memory.sets());

@@ -44,7 +44,7 @@ FloorResult fastest_copy(const std::vector<FloorResult>& copies, const Traffic& 
 }
 
 BenchGroup run_group(const BenchPlan& plan, const BenchMemory& memory, int32_t threads) {
-  const BenchVectors vectors(memory, plan.weight_dtype);
+  const BenchVectors vectors(memory, plan.weights_beside(memory.dtype()));
   std::deque<Executor> executors;
   std::deque<BenchCall> calls;
   std::vector<Timed> timed;

@@ -94,6 +94,9 @@ struct BenchPlan {
   bool programmatic = false;  // a call may begin while the one before it is ending
 
   size_t groups() const { return shapes.size() * dtypes.size() * threads.size(); }
+
+  // The weights' type beside matrices of `dtype`.
+  tn_dtype weights_beside(tn_dtype dtype) const { return weight_dtype == TN_DTYPE_NONE ? dtype : weight_dtype; }
 };
 
 // Throws UserError naming the option that is wrong.

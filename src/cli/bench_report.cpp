@@ -69,7 +69,7 @@ ordered_json json_of(const OpResult& result) {
 
 ordered_json json_of(const BenchPlan& plan, const BenchGroup& group) {
   ordered_json json{{"m", group.shape.m}, {"n", group.shape.n}, {"dtype", tn_dtype_name(group.dtype)}};
-  json["weight_dtype"] = tn_dtype_name(plan.weight_dtype == TN_DTYPE_NONE ? group.dtype : plan.weight_dtype);
+  json["weight_dtype"] = tn_dtype_name(plan.weights_beside(group.dtype));
   json["row_gap"] = plan.layout.row_gap;
   json["in_place"] = plan.layout.in_place;
   if (group.threads > 0) json["threads"] = group.threads;

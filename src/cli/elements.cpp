@@ -79,7 +79,8 @@ void fill_normal(tn_dtype dtype, uint64_t seed, std::span<std::byte> out) {
 
 void fill_with(tn_dtype dtype, double value, std::span<std::byte> out) {
   const size_t size = tn_dtype_size(dtype);
-  for (size_t at = 0; at < out.size(); at += size) store(dtype, reference::encode(dtype, value), out.data() + at);
+  const uint32_t bits = reference::encode(dtype, value);
+  for (size_t at = 0; at < out.size(); at += size) store(dtype, bits, out.data() + at);
 }
 
 uint64_t checksum(std::span<const std::byte> bytes) {
