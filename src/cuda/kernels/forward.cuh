@@ -1,6 +1,7 @@
 // The forward of rows that a thread block can hold: one row for each group of threads, C chunks of it in each thread.
 //
-// Where a thread has one chunk of a 16-bit type, it stays in registers, as few as they are. Else:
+// Narrow rows of a 16-bit type stay in registers, where they are many with two chunks of a row in each thread: what is
+// done once a row, which is most of the work there, then serves as many rows of a warp as may be. Else:
 // A row is copied to shared memory and stays there between its sums and its output, and so do weight and bias, which
 // are under way meanwhile. So a thread needs few registers, and a multiprocessor has many rows in flight, each at
 // another stage: memory is kept busy without loops, and without rows loaded ahead.
@@ -14,20 +15,22 @@
 namespace truenorm::cuda {
 
 // xhat to y.
-__device__ __forceinline__ void finish_output(const float (&w)[kChunk], const float (&b)[kChunk], float (&y)[kChunk]) {
+template <int K>
+__device__ __forceinline__ void finish_output(const float (&w)[K], const float (&b)[K], float (&y)[K]) {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
+  for (int i = 0; i < K; ++i) y[i] = Elements::output(y[i], w[i], b[i]);
 }
-__device__ __forceinline__ void finish_output(const float (&w)[kChunk], float (&y)[kChunk]) {
+template <int K>
+__device__ __forceinline__ void finish_output(const float (&w)[K], float (&y)[K]) {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
+  for (int i = 0; i < K; ++i) y[i] = Elements::output(y[i], w[i], spec::kNoAddend);
 }
 
 // V sums of a row at once, the same in every thread of the row. `shared` has 32 floats for each where a row has several
 // warps: +0 where there is none. All threads of the thread block call.
-template <int V, int C, bool kWhole>
-__device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, int warps, float (&s)[V * padded(C)],
-                                             float* shared, float (&out)[V]) {
+template <int V, int C, bool kWhole, bool kNarrow>
+__device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole, kNarrow>& at, int warps,
+                                             float (&s)[V * padded(C)], float* shared, float (&out)[V]) {
   constexpr int P = padded(C);
   if constexpr (C == 1) {  // a row may have few lanes
 #pragma unroll
@@ -37,13 +40,16 @@ __device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, 
       out[v] = one[0];
     }
   } else {
-    lane_trees<V * P>(s, at.lane, 32);  // lane l: block l mod P of sum l / P
+    // Lane l ends with block l mod P of sum l / P; or, of narrow rows, with a half in a block's place.
+    lane_trees<V * P>(s, at.lane, kNarrow ? at.lanes : 32);
 #pragma unroll
     for (int step = 1; step < P; step *= 2) s[0] = Scalar::add(s[0], from_lane_xor(s[0], step));
 #pragma unroll
-    for (int v = 0; v < V; ++v) out[v] = V == 1 ? s[0] : __shfl_sync(kAllLanes, s[0], v * P);
+    for (int v = 0; v < V; ++v) {
+      out[v] = V == 1 ? s[0] : __shfl_sync(kAllLanes, s[0], v * P, kNarrow ? at.lanes : 32);
+    }
   }
-  if (C > 1 && warps > 1) {
+  if (!at.kPart && warps > 1) {
     if (at.lane == 0) {
 #pragma unroll
       for (int v = 0; v < V; ++v) shared[v * 32 + at.warp] = out[v];
@@ -70,39 +76,39 @@ __device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole>& at, 
 // which the compiler would take more than it needs. Many rows in flight are what LayerNorm's sums want most, and
 // RMSNorm where a thread has four chunks; others are slower with fewer registers. Of FP32, and with a residual, shared
 // memory holds fewer rows anyway.
-#if defined(__CUDA_ARCH__) && \
-    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
-inline constexpr int kThreadsAtOnce = 1536;  // that a multiprocessor may have
-#else
-inline constexpr int kThreadsAtOnce = 2048;
-#endif
-template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kPlain>
+template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, ForwardForm kForm>
 struct ForwardBounds {
   static constexpr bool kSingle = kType == Type::f32;
-  static constexpr bool kRegisters = forward_in_registers(C, kSingle, kWhole);
+  static constexpr bool kNarrow = is_narrow(kForm);
   static constexpr bool kMany = !kSingle && !kAdd && (kLayer || C == 4);
-  static constexpr int kThreads = kRegisters ? kForwardNarrowThreads : kMany ? kForwardThreads : 1024;
-  static constexpr int kBlocks = kRegisters ? (kPlain ? kThreadsAtOnce : 1536) / kThreads : kMany ? 2 : 1;
+  static constexpr bool kDirect = kForm == ForwardForm::kDirect;
+  static constexpr int kThreads = kNarrow   ? kForwardNarrowThreads
+                                  : kDirect ? kForwardDirectThreads
+                                  : kMany   ? kForwardThreads
+                                            : 1024;
+  static constexpr int kBlocks = kNarrow            ? (kLayer && kForm == ForwardForm::kNarrowPlain ? 9 : 10)
+                                 : kDirect || kMany ? 2
+                                                    : 1;
 };
 
-// kPlain: compiled for ForwardArgs::plain, with fewer instructions.
-template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, bool kPlain>
-__global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, kPlain>::kThreads,
-                                  ForwardBounds<kType, C, kLayer, kAdd, kWhole, kPlain>::kBlocks)
+template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, ForwardForm kForm>
+__global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, kForm>::kThreads,
+                                  ForwardBounds<kType, C, kLayer, kAdd, kWhole, kForm>::kBlocks)
     forward_kernel(const __grid_constant__ ForwardArgs p) {
   static_assert(kWhole || kType == Type::f32);
-  constexpr int P = padded(C), kStep = 32 * kChunk;
+  constexpr bool kPlain = kForm == ForwardForm::kNarrowPlain,
+                 kDirect = kForm == ForwardForm::kDirect || kForm == ForwardForm::kNarrow;
+  constexpr int P = padded(C);
   constexpr bool kSingle = kType == Type::f32;
-  constexpr bool kRegisters = forward_in_registers(C, kSingle, kWhole);
-  constexpr int kOfChunk = kRegisters ? 0 : kSingle ? 32 : 16;
-  static_assert(!kPlain || kType != Type::f32);
-  using Matrix = Side<kType, C, kWhole, false>;
-  using Vector = Side<kType, C, kWhole, true>;
+  constexpr bool kNarrow = is_narrow(kForm);
+  constexpr int kOfChunk = kNarrow ? 0 : kSingle ? 32 : 16;
+  static_assert((kWhole || kForm == ForwardForm::kGeneral) && !(kNarrow && kSingle));
+  using Matrix = Side<kType, C, kWhole, false, kNarrow>;
+  using Vector = Side<kType, C, kWhole, true, kNarrow>;
   begin_kernel(p.early, p.n, p.weight, p.bias);
-  const ForwardPlace<C, kWhole> at(p);
+  const ForwardPlace<C, kWhole, kNarrow> at(p);
   const int n = p.n;
-  // Registers for several turns are to be had where a thread has one chunk, and not in them.
-  const int turns = C == 1 && !kRegisters ? p.turns : 1;
+  const int turns = C == 1 && !kNarrow ? p.turns : 1;  // others have no registers for them
   unsigned int r = blockIdx.x * turns * p.rows + at.row;
   const auto columns_of = [&](unsigned int row) { return row < p.m ? n : 0; };
 
@@ -127,26 +133,29 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
   x.place -= turns * of_turn;
   residual.place -= turns * of_turn;
   next += (turns - 1) * of_turn;
-  copies_commit();
+  if constexpr (!kNarrow) copies_commit();
   // Asked for now, when there is time.
   const int plain = kPlain ? 1 : in_register(p.plain), round_xhat = in_register(p.round_xhat);
   const int offset = in_register(p.offset != 0.0f);  // -0 changes nothing
   const auto vector = [&](const Vec& v, bool usual) {
-    if constexpr (kRegisters) {
-      Vector of_v{at};
-      if (kPlain ? usual : v.present && p.y.present) of_v.template copy<true>(kPlain ? kType : v.type, v.data, n);
-      return of_v;
-    }
     const bool wanted = kPlain ? usual : v.present && p.y.present;
     const Type type = kPlain ? kType : v.type;
-    Vector of_v{at, take(wanted ? Vector::each(type) : 0)};
-    if (wanted && p.cached) of_v.template copy<true>(type, v.data, n);
-    if (wanted && !p.cached) of_v.template copy<false>(type, v.data, n);
-    return of_v;
+    if constexpr (kDirect) {
+      return DirectVector<C, kNarrow>{at, v.data, n};
+    } else if constexpr (kNarrow) {
+      Vector of_v{at};
+      if (wanted) of_v.template copy<true>(type, v.data, n);
+      return of_v;
+    } else {
+      Vector of_v{at, take(wanted ? Vector::each(type) : 0)};
+      if (wanted && p.cached) of_v.template copy<true>(type, v.data, n);
+      if (wanted && !p.cached) of_v.template copy<false>(type, v.data, n);
+      return of_v;
+    }
   };
-  const Vector weight = vector(p.weight, true), bias = vector(p.bias, kLayer);
-  copies_commit();
-  if (C > 1 && p.warps > 1 && at.thread < 32 && at.lane >= p.warps) {
+  const auto weight = vector(p.weight, true), bias = vector(p.bias, kLayer);
+  if constexpr (!kNarrow) copies_commit();
+  if (!at.kPart && p.warps > 1 && at.thread < 32 && at.lane >= p.warps) {
 #pragma unroll
     for (int i = 0; i < (kLayer ? 3 : 1); ++i) sums[i * 32 + at.lane] = 0.0f;
   }
@@ -160,8 +169,10 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     }
   };
 
-  copies_wait_but_last();
-  __syncwarp();
+  if constexpr (!kNarrow) {
+    copies_wait_but_last();
+    __syncwarp();
+  }
 #pragma unroll 1
   for (int turn = 0; turn < turns; ++turn, r += p.rows, x.place += of_turn, residual.place += of_turn) {
     const int here = columns_of(r);  // of this thread's row, if it has one
@@ -172,7 +183,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     float part[P] = {}, total[1];
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const int column = at.first + c * kStep;
+      const int column = at.column(c);
       float v[kChunk];
       if constexpr (!kAdd) {
         s_values(c, false, v);
@@ -188,7 +199,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
         if (p.s.present) {
           std::byte* const to = p.s.at(r);
           if constexpr (kWhole) {
-            if (column < here) store_whole<kType>(p.s.type, to + column * bytes_each<kType>(p.s.type), v);
+            at.template store<kType>(p.s.type, to, column, here, v);
           } else {
             const int begin = column - at.in_run * kChunk;
             store_run(p.s.type, to + std::int64_t{begin} * bytes_each<kType>(p.s.type), here - begin,
@@ -209,7 +220,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
       float parts[2 * P] = {}, totals[2];
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const int column = at.first + c * kStep;
+        const int column = at.column(c);
         float d[kChunk];
         s_values(c, false, d);
 #pragma unroll
@@ -232,14 +243,16 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     }
     if (!kPlain && !p.y.present) continue;
     std::byte* const y = p.y.at(r);
-    copies_wait_but(0);
-    __syncwarp();
+    if constexpr (!kNarrow) {
+      copies_wait_but(0);
+      __syncwarp();
+    }
     // Twice, so that the usual operands need no choices.
     const auto emit = [&](auto usual) {
       constexpr bool kUsual = decltype(usual)::value;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const int column = at.first + c * kStep;
+        const int column = at.column(c);
         float v[kChunk], w[kChunk], b[kChunk];
         s_values(c, kUsual && kSingle, v);
 #pragma unroll
@@ -265,7 +278,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
         }
         const Type type = kUsual ? kType : p.y.type;
         if constexpr (kWhole) {
-          if (column < here) store_whole<kType>(type, y + column * bytes_each<kType>(type), v);
+          at.template store<kType>(type, y, column, here, v);
         } else {
           const int begin = column - at.in_run * kChunk;
           store_run(type, y + std::int64_t{begin} * bytes_each<kType>(type), here - begin, x.run_of(c, kType),
@@ -274,7 +287,35 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
       }
     };
     if (plain != 0) {
-      emit(std::true_type{});
+      if constexpr (kSingle && kWhole) {
+        // FP32 by halves of chunks, which neighbouring lanes have side by side, so that they store whole sectors
+        // together.
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+          if (c > 0) __syncwarp();  // else all chunks are asked for at once, and there are no registers for that
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int column = at.half_column(c, h);
+            float v[4], w[4], b[4];
+            x.half_values(c, h, v);
+            weight.half_values(c, h, w);
+            if constexpr (kLayer) bias.half_values(c, h, b);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              v[i] = Elements::normalised(kLayer ? Elements::centred(v[i], mean) : v[i], rstd);
+              if (offset != 0) w[i] = Elements::effective_weight(w[i], p.offset);
+            }
+            if constexpr (kLayer) {
+              finish_output(w, b, v);
+            } else {
+              finish_output(w, v);
+            }
+            if (column < here) reinterpret_cast<float4*>(y)[column / 4] = make_float4(v[0], v[1], v[2], v[3]);
+          }
+        }
+      } else {
+        emit(std::true_type{});
+      }
     } else {
       emit(std::false_type{});
     }

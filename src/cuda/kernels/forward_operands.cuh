@@ -25,28 +25,55 @@ struct ForwardArgs {
   RowsAt residual, s;
 };
 
+// What a kernel is compiled for, beside its operands' types.
+enum class ForwardForm {
+  kGeneral,      // rows and vectors in shared memory
+  kDirect,       // vectors are read where they are, when they are needed, which leaves shared memory to rows
+  kNarrow,       // the same of rows no longer than a block, in registers: a lane has a chunk, or one of each half
+  kNarrowPlain,  // for ForwardArgs::plain, with fewer instructions, and with vectors in registers too
+};
+constexpr bool is_narrow(ForwardForm form) { return form >= ForwardForm::kNarrow; }
+
 // Where a thread stands, and where its chunks are in shared memory: run after run, and in a run chunk after chunk, at
 // distances known beforehand. A thread's FP32 and rows that start anywhere take 32 bytes a chunk, others 16; a run of
 // the latter has a word more.
-template <int C, bool kWhole>
+template <int C, bool kWhole, bool kNarrow>
 struct ForwardPlace {
-  static constexpr int kStep = 32 * kChunk;  // columns from a thread's chunk to its next
+  static constexpr int kStep = 32 * kChunk;         // columns from a thread's chunk to its next; unless
+  static constexpr bool kPart = C == 1 || kNarrow;  // a row may have part of a warp
   int thread, lane, lanes, in_run, row, warp, first, run, runs;
 
   __device__ __forceinline__ explicit ForwardPlace(const ForwardArgs& p)
-      : thread(C == 1 ? static_cast<int>(threadIdx.x) : thread_index()),
+      : thread(kPart ? static_cast<int>(threadIdx.x) : thread_index()),
         lane(thread & 31),
-        lanes(C > 1 ? 32 : 1 << p.log_lanes),
+        lanes(kPart ? 1 << p.log_lanes : 32),
         in_run(lane & (lanes - 1)) {
-    const int log_lanes = C > 1 ? 5 : p.log_lanes;
+    const int log_lanes = kPart ? p.log_lanes : 5;
     row = one_warp(p) ? thread >> log_lanes : 0;
     warp = one_warp(p) ? 0 : thread >> 5;
     first = (warp * C * 32 + in_run) * kChunk;
     run = thread >> log_lanes;
     runs = static_cast<int>(blockDim.x) >> log_lanes;
   }
-  // Rows of one chunk a thread are no longer than a warp.
-  __device__ __forceinline__ static bool one_warp(const ForwardArgs& p) { return C == 1 || p.warps == 1; }
+  __device__ __forceinline__ static bool one_warp(const ForwardArgs& p) { return kPart || p.warps == 1; }
+  // The first column of chunk c.
+  __device__ __forceinline__ int column(int c) const { return first + c * (kNarrow ? lanes * kChunk : kStep); }
+  // The first of four columns of FP32: lanes of a run have the first half of their chunks side by side, then the
+  // second.
+  __device__ __forceinline__ int half_column(int c, int h) const {
+    return column(c) - in_run * (kChunk / 2) + h * lanes * (kChunk / 2);
+  }
+  // Stores values to `column` of a row that has `columns`: whole chunks. All lanes of the warp call.
+  template <Type kType>
+  __device__ __forceinline__ void store(Type type, std::byte* row, int column, int columns,
+                                        const float (&v)[kChunk]) const {
+    std::byte* const to = row + column * bytes_each<kType>(type);
+    if (kPart && lanes == 1) {
+      if (column < columns) store_whole<kType>(type, to, v);
+    } else {
+      store_beside<kType>(type, to, columns - column, lane, v);
+    }
+  }
   // From a chunk of a run to the next, of the thread block's chunks all together, and to this run's.
   __device__ __forceinline__ int chunk_bytes(int each) const { return kWhole ? lanes * each : run_bytes(lanes); }
   __device__ __forceinline__ int bytes(int each) const { return each == 0 ? 0 : runs * C * chunk_bytes(each); }
@@ -60,10 +87,9 @@ __device__ __forceinline__ std::byte* forward_shared() {
 }
 
 // C chunks of a matrix's row or of a vector, in shared memory.
-template <Type kType, int C, bool kWhole, bool kVector,
-          bool kRegisters = forward_in_registers(C, kType == Type::f32, kWhole)>
+template <Type kType, int C, bool kWhole, bool kVector, bool kNarrow>
 struct Side {
-  using Place = ForwardPlace<C, kWhole>;
+  using Place = ForwardPlace<C, kWhole, kNarrow>;
   static constexpr int kStep = Place::kStep;
   static constexpr bool kAnyType = kVector || kType == Type::f32;  // else kType
   const Place& at;
@@ -113,6 +139,12 @@ struct Side {
     return forward_shared() + place + c * at.chunk_bytes(each(type));
   }
 
+  // Four of FP32, at half_column.
+  __device__ __forceinline__ void half_values(int c, int h, float (&v)[4]) const {
+    const float4 of = reinterpret_cast<const float4*>(run_of(c, Type::f32))[h * at.lanes + at.in_run];
+    v[0] = of.x, v[1] = of.y, v[2] = of.z, v[3] = of.w;
+  }
+
   // What a thread made of its own chunk, in the chunk's place: packed, or as FP32.
   __device__ __forceinline__ void keep(int c, const float (&v)[kChunk]) {
     constexpr int kBytes = kType == Type::f32 ? 32 : 16;
@@ -137,28 +169,57 @@ struct Side {
 };
 
 // The same in registers.
-template <Type kType, int C, bool kWhole, bool kVector>
-struct Side<kType, C, kWhole, kVector, true> {
-  using Place = ForwardPlace<C, kWhole>;
+template <Type kType, int C, bool kVector>
+struct Side<kType, C, true, kVector, true> {
+  using Place = ForwardPlace<C, true, true>;
   const Place& at;
   int place = 0;
-  int half = 0;
-  uint4 low = {}, high = {};  // high: of a vector of FP32
+  uint4 low[C] = {}, high[kVector ? C : 1] = {};  // high: of a vector of FP32
 
   __device__ __forceinline__ static int each(Type) { return 0; }
 
   // The row's type is kType, or a vector's any.
   template <bool kCached>
   __device__ __forceinline__ void copy(Type type, const std::byte* row, int columns) {
-    if (at.first >= columns) return;
     const bool two = kVector && type == Type::f32;
-    const auto* const from = reinterpret_cast<const uint4*>(row + at.first * (two ? 4 : 2));
-    low = from[0];
-    if (two) high = from[1];
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      if (at.column(c) >= columns) continue;
+      const auto* const from = reinterpret_cast<const uint4*>(row + at.column(c) * (two ? 4 : 2));
+      low[c] = from[0];
+      if constexpr (kVector) {
+        if (two) high[c] = from[1];
+      }
+    }
   }
-  __device__ __forceinline__ void keep(int, const float (&v)[kChunk]) { low = narrow8(kType, v); }
-  __device__ __forceinline__ void values(int, Type type, float (&v)[kChunk]) const {
-    values_of_halves(kVector ? type : kType, low, high, v);
+  __device__ __forceinline__ void keep(int c, const float (&v)[kChunk]) { low[c] = narrow8(kType, v); }
+  __device__ __forceinline__ void values(int c, Type type, float (&v)[kChunk]) const {
+    values_of_halves(kVector ? type : kType, low[c], high[kVector ? c : 0], v);
+  }
+};
+
+// A vector where it is, aligned to sixteen bytes and of whole chunks.
+template <int C, bool kNarrow>
+struct DirectVector {
+  const ForwardPlace<C, true, kNarrow>& at;
+  const std::byte* data;
+  int n;
+
+  __device__ __forceinline__ void values(int c, Type type, float (&v)[kChunk]) const {
+    const int column = at.column(c);
+    uint4 low = {}, high = {};
+    if (column < n) {
+      const auto* const from = reinterpret_cast<const uint4*>(data + column * (type == Type::f32 ? 4 : 2));
+      low = __ldg(from);
+      if (type == Type::f32) high = __ldg(from + 1);
+    }
+    values_of_halves(type, low, high, v);
+  }
+  __device__ __forceinline__ void half_values(int c, int h, float (&v)[4]) const {
+    const int column = at.half_column(c, h);
+    float4 of = {};
+    if (column < n) of = __ldg(reinterpret_cast<const float4*>(data) + column / 4);
+    v[0] = of.x, v[1] = of.y, v[2] = of.z, v[3] = of.w;
   }
 };
 

@@ -31,6 +31,17 @@ __device__ __forceinline__ void add_residual(Type s_type, Chunk<kType>& x, const
   x.set(s);
 }
 
+// All lanes of a warp call.
+template <Type kType, bool kWhole>
+__device__ __forceinline__ void store_tile(Type type, std::byte* row, int n, int column, int thread,
+                                           const float (&v)[kChunk]) {
+  if constexpr (kWhole) {
+    store_beside<kType>(type, row + std::int64_t{column} * bytes_each<kType>(type), n - column, thread & 31, v);
+  } else {
+    store_chunk<kType, kWhole>(type, row, n, column, v);
+  }
+}
+
 // A thread block goes over rows, some apart, and keeps `cached` tiles of s, behind the sums' shared memory. Where
 // chunks are whole, all these tiles of x are asked for at once, and the next row's as soon as this one's have been read
 // for the last time, so that loads are under way whatever else is done; what is not kept is loaded some tiles at a
@@ -82,7 +93,7 @@ __global__ void __launch_bounds__(kWideThreads, forward_wide_blocks_at_once(kTyp
         if (add) {
           add_residual<kType>(p.s_type, s[k], other[k], v);
           if (!again && stored != nullptr) {
-            store_chunk<kType, kWhole>(p.s.type, stored, n, column + k * kTile, v);
+            store_tile<kType, kWhole>(p.s.type, stored, n, column + k * kTile, thread, v);
           }
         } else {
           s[k].values(v);
@@ -184,7 +195,7 @@ __global__ void __launch_bounds__(kWideThreads, forward_wide_blocks_at_once(kTyp
           finish_output(w, v);
         }
         if constexpr (kAhead > 0) load_vectors(slot, column + kAhead * kTile);
-        store_chunk<kType, kWhole>(p.y.type, y, n, column, v);
+        store_tile<kType, kWhole>(p.y.type, y, n, column, thread, v);
       }
     }
     if (next == nullptr) return;

@@ -58,15 +58,31 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
                    .shared_bytes = plan.shared_bytes},
                   where, args);
   };
-  // Narrow rows are bound by instructions.
-  if constexpr (forward_in_registers(1, kType == Type::f32, kWhole)) {
-    if (plan.chunks == 1 && args.plain) return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, true>);
+  constexpr bool kSingle = kType == Type::f32;
+  if constexpr (has_forward_narrow(kSingle, kWhole)) {
+    const auto narrow = [&]<int C>() {
+      return args.plain ? with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrowPlain>)
+                        : with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrow>);
+    };
+    if (plan.narrow) return plan.chunks == 1 ? narrow.template operator()<1>() : narrow.template operator()<2>();
   }
+  if constexpr (has_forward_direct(kSingle, kWhole)) {
+    constexpr auto kDirect = ForwardForm::kDirect;
+    if constexpr (kLayer) {
+      if (plan.direct && plan.chunks == 3) return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, kDirect>);
+    }
+    if (plan.direct) return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole, kDirect>);
+  }
+  constexpr auto kForm = ForwardForm::kGeneral;
   switch (plan.chunks) {
-    case 1: return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, false>);
-    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, false>);
-    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, false>);
-    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole, false>);
+    case 1:
+      if constexpr (!has_forward_narrow(kSingle, kWhole)) {
+        return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, kForm>);
+      }
+      [[fallthrough]];
+    case 2: return with(&forward_kernel<kType, 2, kLayer, kAdd, kWhole, kForm>);
+    case 3: return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, kForm>);
+    default: return with(&forward_kernel<kType, 4, kLayer, kAdd, kWhole, kForm>);
   }
 }
 

@@ -7,12 +7,14 @@ namespace truenorm::cuda {
 
 struct ForwardPlan {
   bool wide = false;             // a thread block goes over the row tile by tile
+  bool narrow = false;           // rows no longer than a block, in registers
   int chunks = 1;                // chunks of eight elements in each thread: 1 to 4
   int threads = 0;               // of a thread block
   int log_lanes = 5;             // lanes a row: fewer than 32 only for rows shorter than a block
   int warps = 1;                 // warps a row
   int rows = 1;                  // of a thread block: more than 1 only where a row has one warp or part of one
   int turns = 1;                 // of a thread block: `rows` rows each
+  bool direct = false;           // weight and bias are read where they are: shared memory has rows only
   bool cached = true;            // weight and bias by way of the first-level cache
   std::size_t shared_bytes = 0;  // of a thread block
 
@@ -20,6 +22,7 @@ struct ForwardPlan {
 };
 
 inline constexpr int kForwardThreads = 768;        // at most
+inline constexpr int kForwardDirectThreads = 576;  // where weight and bias are read where they are
 inline constexpr int kForwardNarrowThreads = 128;  // of a thread block that holds several rows
 
 // What a call asks of shared memory. x and what is added to it lie there, and the vectors.
@@ -31,8 +34,11 @@ struct ForwardOperands {
   int bias_bytes;
 };
 
-// Whether a thread keeps its row's chunk, and the vectors', in registers.
-constexpr bool forward_in_registers(int chunks, bool single, bool whole) { return chunks == 1 && !single && whole; }
+// Whether narrow rows, and vectors, stay in registers.
+constexpr bool has_forward_narrow(bool single, bool whole) { return !single && whole; }
+
+// Whether there is a kernel that reads weight and bias where they are.
+constexpr bool has_forward_direct(bool single, bool whole) { return single && whole; }
 
 // Sums of several warps: places for one or three of them, 32 floats each.
 constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32u * (layer ? 3 : 1); }
@@ -40,9 +46,9 @@ constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32
 constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const ForwardOperands& of) {
   const std::size_t chunks = static_cast<std::size_t>(plan.threads) * static_cast<unsigned>(plan.chunks);
   const int matrices = (of.add ? 2 : 1) * plan.turns;
-  if (forward_in_registers(plan.chunks, of.single, of.whole)) return forward_sums_bytes(of.layer);
+  if (plan.narrow) return forward_sums_bytes(of.layer);
   if (of.whole) {
-    const int each = matrices * (of.single ? 32 : 16) + 8 * (of.weight_bytes + of.bias_bytes);
+    const int each = matrices * (of.single ? 32 : 16) + (plan.direct ? 0 : 8 * (of.weight_bytes + of.bias_bytes));
     return forward_sums_bytes(of.layer) + chunks * static_cast<unsigned>(each);
   }
   const int vectors = (of.weight_bytes > 0 ? 1 : 0) + (of.bias_bytes > 0 ? 1 : 0);
@@ -51,14 +57,32 @@ constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const Forwar
 }
 
 // A thread with many chunks: what is done once a row is then done by few warps. Few rows, if they are not long, are
-// sooner done by more, and so is FP32, whose weights take as much from the first-level cache as its rows from memory.
+// sooner done by more, and so is RMSNorm of FP32.
 // Rows that start anywhere take many registers for each chunk.
 constexpr int forward_chunks(std::int64_t blocks, bool few, const ForwardOperands& of) {
   if (blocks <= 3) return static_cast<int>(blocks);
-  if (of.whole ? (few || (of.single && !of.add)) && blocks <= 16 : blocks > 4 && blocks <= kForwardThreads / 32 * 2) {
+  if (of.whole ? (few || (of.single && !of.add && !of.layer)) && blocks <= 16
+               : blocks > 4 && blocks <= kForwardThreads / 32 * 2) {
     return 2;
   }
   return (blocks + 3) / 4 * 16 > blocks * 5 ? 2 : 4;  // not many of them past the row's end
+}
+
+// Chunks of a narrow row in each thread: two halve what is done once a row, of which LayerNorm has most; few rows wait
+// for each thread's work, and with a residual for memory.
+constexpr int narrow_chunks(std::int64_t m, std::int64_t n, const ForwardOperands& of) {
+  if (of.layer) return m * n > 1 << 18 ? 2 : 1;
+  return !of.add && m * n > 1 << 20 ? 2 : 1;
+}
+
+// FP32's vectors take as much of shared memory as its rows: where only one thread block has room, or LayerNorm has two
+// of them, rows in flight are worth more. Few rows are not many at once anyway, and wait for what is asked for late: only
+// where there is no room else.
+constexpr bool forward_is_direct(const ForwardPlan& plan, bool few, const ForwardOperands& of, const Device& device) {
+  if (!has_forward_direct(of.single, of.whole)) return false;
+  if (plan.chunks < 3 || plan.threads > kForwardDirectThreads) return false;
+  const std::size_t each = forward_shared_bytes(plan, of);
+  return few ? each > device.shared_bytes : of.layer || 2 * each > device.shared_bytes;
 }
 
 constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const ForwardOperands& of, const Device& device) {
@@ -67,7 +91,8 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   constexpr std::int64_t kCachedColumns = 1024;
   ForwardPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
-  plan.chunks = forward_chunks(blocks, m <= 2 * device.multiprocessors, of);
+  plan.narrow = blocks == 1 && has_forward_narrow(of.single, of.whole);
+  plan.chunks = plan.narrow ? narrow_chunks(m, n, of) : forward_chunks(blocks, m <= 2 * device.multiprocessors, of);
   plan.cached = !of.layer || n <= kCachedColumns;
   const std::int64_t warps = (blocks + plan.chunks - 1) / plan.chunks;
   if (warps * 32 > kForwardThreads || m > kMostRows) {
@@ -76,7 +101,9 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   }
   plan.warps = static_cast<int>(warps);
   if (blocks == 1) {
-    while (plan.log_lanes > 0 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
+    // With two chunks a lane, four lanes at least: as many as there are sums of halves.
+    const int chunk = 8 * plan.chunks, least = plan.narrow && plan.chunks == 2 ? 2 : 0;
+    while (plan.log_lanes > least && (chunk << plan.log_lanes) / 2 >= n) --plan.log_lanes;
   }
   plan.rows = plan.warps > 1 ? 1 : kForwardNarrowThreads >> plan.log_lanes;
   // Few rows are better spread over all multiprocessors.
@@ -85,18 +112,13 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   plan.threads = (plan.warps << plan.log_lanes) * plan.rows;
   // Narrow rows: what a thread block does once should serve as many rows as there are for it, while all multiprocessors
   // have as many thread blocks as they hold.
-  if (plan.chunks == 1 && plan.warps == 1 && !forward_in_registers(plan.chunks, of.single, of.whole)) {
+  if (!plan.narrow && plan.chunks == 1 && plan.warps == 1) {
     constexpr int kThreadBlocks = 12, kMostTurns = 4;
     const std::int64_t each = m / (std::int64_t{plan.rows} * device.multiprocessors * kThreadBlocks);
     plan.turns = static_cast<int>(std::clamp<std::int64_t>(each, 1, kMostTurns));
   }
+  plan.direct = forward_is_direct(plan, m <= 2 * device.multiprocessors, of, device);
   plan.shared_bytes = forward_shared_bytes(plan, of);
-  // RMSNorm's FP32 weights should find room in what shared memory leaves of the first-level cache.
-  if (of.single && of.whole && !of.layer && !of.add && plan.chunks == 2) {
-    constexpr int kThreads = 768;  // of a multiprocessor
-    const auto blocks_at_once = static_cast<std::size_t>(std::max(1, kThreads / plan.threads));
-    plan.shared_bytes = std::max(plan.shared_bytes, device.shared_bytes / blocks_at_once / 1024 * 1024 - 1024);
-  }
   plan.wide = plan.shared_bytes > device.shared_bytes;
   return plan;
 }
