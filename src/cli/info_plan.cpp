@@ -157,8 +157,7 @@ Json fields(const cuda::RowPlan& plan) {
           {"chunks_per_thread", plan.chunks},
           {"lanes_per_row", 1 << plan.shape.log_lanes},
           {"warps_per_row", plan.shape.warps},
-          {"rows_per_thread_block", plan.shape.rows_per_cta},
-          {"only_row", plan.shape.only_row}};
+          {"rows_per_thread_block", plan.shape.rows_per_cta}};
 }
 
 // Who has a strip at a time.

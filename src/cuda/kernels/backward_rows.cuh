@@ -26,10 +26,9 @@ struct SplitArgs {
   Vec weight;
   float offset;       // as effective_offset gives it
   bool plain_weight;  // one of the kernel's type, to which nothing is added
-  bool only_row;      // the call has one row, whose thread block makes the weight gradients too
   bool early;         // the call may begin before the one before it has finished
   bool round_xhat;
-  bool one_gradient;  // of several rows: dx, of the kernel's type, and neither ds nor dresidual
+  bool one_gradient;  // dx, of the kernel's type, and neither ds nor dresidual
   RowsAt dx, ds, dresidual;
   Vec dweight, dbias;
   Type xhat_type;
@@ -73,17 +72,25 @@ struct SplitChunks {
   Chunk<kType> kept[kShared ? 1 : C];
   std::byte* mine;  // in shared memory, blockDim.x * kBytes from a chunk to the next
 
-  // All chunks are asked for; if in shared memory, they are there after a wait for copies.
+  // All chunks are asked for; if in shared memory, they are there after a wait for copies, and for the warp.
   __device__ __forceinline__ void load(Type type, const std::byte* row, int n, int first, int step) {
     if constexpr (!kShared) return load_chunks<kType, kWhole>(type, row, n, first, step, kept);
-    const int size = bytes_each<kType>(type);
     const unsigned int to = shared_address(mine);
+    if (kType == Type::f32 && type == Type::f32) {
+      // A chunk is two copies: neighbouring lanes ask for neighbouring ones, and each other's.
+      const int lane = threadIdx.x & 31, column = first - lane * (kChunk / 2);
+#pragma unroll
+      for (int i = 0; i < 2 * C; ++i) {
+        const int at = column + i / 2 * step + i % 2 * 128;
+        copy_async_if<false>(at < n, to - lane * 16 + i / 2 * blockDim.x * kBytes + i % 2 * 512,
+                             row + std::int64_t{at} * 4);
+      }
+      return;
+    }
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const std::byte* const from = row + std::int64_t{first + c * step} * size;
-      const unsigned int place = to + c * blockDim.x * kBytes;
-      copy_async_if<false>(first + c * step < n, place, from);
-      if constexpr (kType == Type::f32) copy_async_if<false>(size == 4 && first + c * step < n, place + 16, from + 16);
+      const int at = first + c * step;
+      copy_async_if<false>(at < n, to + c * blockDim.x * kBytes, row + std::int64_t{at} * 2);
     }
   }
   // Chunk c, if it is there.
@@ -93,13 +100,25 @@ struct SplitChunks {
   }
 };
 
+// Where chunks are whole, FP32 is stored by lanes together: all of a warp call, also those that have no row, n being 0.
+// `alone`: each lane stores its own, because a row has no other, or because that is no slower.
 template <Type kType, bool kWhole>
-__device__ __forceinline__ void store_gradient(const SplitArgs& a, std::int64_t r, int n, int column,
-                                               const float (&dx)[kChunk]) {
-  if (a.dx.present) store_chunk<kType, kWhole>(a.dx.type, split_row<kWhole>(a.dx, a.call.dx, r), n, column, dx);
-  if (a.dresidual.present) {
-    store_chunk<kType, kWhole>(a.dresidual.type, split_row<kWhole>(a.dresidual, a.call.dresidual, r), n, column, dx);
+__device__ __forceinline__ void store_to_row(Type type, std::byte* row, int n, int column, bool alone,
+                                             const float (&v)[kChunk]) {
+  if (kWhole && kType == Type::f32 && !alone) {
+    store_beside<kType>(type, row + std::int64_t{column} * bytes_each<kType>(type), n - column, threadIdx.x & 31, v);
+  } else {
+    store_chunk<kType, kWhole>(type, row, n, column, v);
   }
+}
+template <Type kType, bool kWhole>
+__device__ __forceinline__ void store_gradient(const SplitArgs& a, std::int64_t r, int n, int column, bool alone,
+                                               const float (&dx)[kChunk]) {
+  const auto to = [&](const RowsAt& t, const Rows& rows) {
+    if (t.present) store_to_row<kType, kWhole>(t.type, split_row<kWhole>(t, rows, r), n, column, alone, dx);
+  };
+  to(a.dx, a.call.dx);
+  to(a.dresidual, a.call.dresidual);
 }
 
 // Without dy the gradient is ds itself; of this thread's chunks, `step` columns apart. Out of line: few ask for it.
@@ -107,25 +126,8 @@ __device__ __noinline__ inline void pass_through(const SplitArgs& a, std::int64_
   for (int column = first; column < a.n && chunks > 0; column += step, --chunks) {
     Chunk<Type::f32> c[1];
     load_chunks<Type::f32, false>(a.ds.type, spec::row_of(a.call.ds, r), a.n, column, 0, c);
-    store_gradient<Type::f32, false>(a, r, a.n, column, c[0].v);
+    store_gradient<Type::f32, false>(a, r, a.n, column, true, c[0].v);
   }
-}
-
-// The weight gradients of a single row: strips of one term, or none.
-template <Type kType, bool kLayer>
-__device__ __forceinline__ void store_only_row(const SplitArgs& a, const Chunk<kType>& dy, const Chunk<kType>& s,
-                                               const RowSlopes& of, int n, int column) {
-  float g[kChunk], d[kChunk], t[kChunk], dweight[kChunk] = {}, dbias[kChunk] = {};
-  products<kType, kLayer>(dy, s, of.mean, g, d, t);
-  if (a.dweight.present) add_to_weight<kLayer>(a.round_xhat, a.xhat_type, g, d, t, of.rstd, dweight);
-  if (a.dbias.present) add_to_bias(g, dbias);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    dweight[i] = Scalar::add(dweight[i], 0.0f);
-    dbias[i] = Scalar::add(dbias[i], 0.0f);
-  }
-  if (a.dweight.present) store_chunk<Type::f32, false>(a.dweight.type, a.dweight.data, n, column, dweight);
-  if (a.dbias.present) store_chunk<Type::f32, false>(a.dbias.type, a.dbias.data, n, column, dbias);
 }
 
 // One row for each group of threads. `block`: which of the thread blocks for rows this is.
@@ -166,7 +168,10 @@ __device__ __forceinline__ void backward_rows(const SplitArgs& a, std::int64_t b
   };
   constexpr int kSums = kLayer ? 2 : 1;
   float sums[kSums][padded(C)] = {}, total[kSums];
-  if constexpr (Chunks::kShared) copies_wait_but<0>(0);
+  if constexpr (Chunks::kShared) {
+    copies_wait_but<0>(0);
+    __syncwarp();
+  }
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     const int there = n - at.first - c * at.kStep;
@@ -176,7 +181,9 @@ __device__ __forceinline__ void backward_rows(const SplitArgs& a, std::int64_t b
                                      sums[0][c], sums[kSums - 1][c]);
   }
   row_sums<kSums, C>(at, sums, shared, total);
-  if (!active) return;
+  constexpr bool kTogether = kWhole && kType == Type::f32;
+  if (!kTogether && !active) return;
+  const bool alone = at.lanes == 1;
   finish_slopes<kLayer>(total[0], total[kSums - 1], static_cast<float>(a.n), of);
   const auto emit = [&](auto one) {
     constexpr bool kOne = decltype(one)::value;
@@ -198,11 +205,10 @@ __device__ __forceinline__ void backward_rows(const SplitArgs& a, std::int64_t b
             dy_c, s_c, w, of, [&](int i) { return d[i]; }, dx);
       }
       if constexpr (kOne) {
-        store_chunk<kType, kWhole>(kType, to_dx, n, column, dx);
+        store_to_row<kType, kWhole>(kType, to_dx, n, column, alone, dx);
       } else {
-        store_gradient<kType, kWhole>(a, r, n, column, dx);
+        store_gradient<kType, kWhole>(a, r, n, column, alone, dx);
       }
-      if (!kOne && a.only_row) store_only_row<kType, kLayer>(a, dy_c, s_c, of, n, column);
     }
   };
   if (__builtin_expect(one_gradient, true)) {

@@ -131,7 +131,7 @@ __device__ __forceinline__ void backward_wide_row(const SplitArgs& a, std::int64
       beside[k].values(d);
       gradient_values<kType, kLayer>(
           g[k], v[k], w, of, [&](int i) { return ds != nullptr ? d[i] : spec::kNoAddend; }, dx);
-      store_gradient<kType, kWhole>(a, r, n, column, dx);
+      store_gradient<kType, kWhole>(a, r, n, column, true, dx);
     }
   }
 }

@@ -17,10 +17,10 @@
 
 namespace truenorm::cuda {
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole, bool kFew>
+class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
   static_assert(kWhole || kType == Type::f32);
-  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole>;
+  using Tiles = StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew>;
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
   using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes, Tiles::half_of, Tiles::kStep;
   using Tiles::lanes, Tiles::kKernel, Tiles::kRows, Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages;
@@ -272,20 +272,21 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
       RowSlopes of{with.mean[b], with.rstd[b], 0.0f, 0.0f};
       of.minus_slope = __shfl_sync(kAllLanes, slope, b * kSums * kOfSum, lanes);
       if constexpr (kLayer) of.shift = -__shfl_sync(kAllLanes, slope, (b * kSums + 1) * kOfSum, lanes);
-      if (!kWhole || r < a.m) make_gradient(tile, b, r, of);
+      if (kTogether || r < a.m) make_gradient(tile, b, r, of);
       dx += a.dx.step;
       r += a.strips;
     }
   }
 
-  // Where rows start anywhere, also of a row that is not there, for what lanes store together.
+  // Also of rows and chunks that are not there, where lanes store together.
+  static constexpr bool kTogether = !kWhole || Tiles::kPairs;
   __device__ __forceinline__ void make_gradient(const std::byte* tile, int b, int r, const RowSlopes& of) {
-    const bool there = kWhole || r < a.m;
+    const bool there = !kTogether || r < a.m;
     if (!a.in_order && there) dx = row_at<true>(p.dx.present ? p.dx : p.dresidual, r) + column_bytes(a.dx_type);
     const int half = there ? half_of(a.dy, p.dy, r) : 0, s_half = there ? half_of(a.s, p.s, r) : 0;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      if (kWhole && !has(c)) continue;
+      if (!kTogether && !has(c)) continue;
       const Chunk<kType> dy_c = chunk(tile, 0, b, c, p.dy.type, half);
       const Chunk<kType> s_c = chunk(tile, 1, b, c, p.s.type, s_half);
       float v[kChunk], weight[kChunk];
@@ -375,10 +376,8 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
       }
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        if (!has(c)) continue;
-        auto* const place_of = reinterpret_cast<float4*>(to + first + c * kStep);
-        __stcg(place_of, make_float4(v[c][0], v[c][1], v[c][2], v[c][3]));
-        __stcg(place_of + 1, make_float4(v[c][4], v[c][5], v[c][6], v[c][7]));
+        store_pairs(to + first + c * kStep, own - first - c * kStep, lane, v[c],
+                    [](float4* where, const float4& what) { __stcg(where, what); });
       }
     }
   }
@@ -392,12 +391,12 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole> {
   float w[kSharedWeight ? 1 : C][kChunk], dweight[C][kChunk], dbias[kLayer ? C : 1][kChunk];
 };
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
-__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole).threads(), 1)
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole, bool kFew>
+__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole, kFew).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   begin_kernel(args.early, args.n, args.weight);
   extern __shared__ __align__(128) std::byte memory[];
-  Strips<kType, C, kLayer, kAdd, kTeam, kWhole>(args, memory).run();
+  Strips<kType, C, kLayer, kAdd, kTeam, kWhole, kFew>(args, memory).run();
 }
 
 }  // namespace truenorm::cuda

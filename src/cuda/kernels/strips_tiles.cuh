@@ -40,18 +40,20 @@ __device__ __noinline__ inline StripsRow row_by_row(const spec::BackwardCall& p,
 }
 
 // The kernel for matrices kept as kType.
-constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole) {
-  return {chunks, type == Type::f32, add, team, whole};
+constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole, bool few_warps) {
+  return {chunks, type == Type::f32, add, team, whole, few_warps};
 }
 
-template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole>
+template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole, bool kFew>
 struct StripsTiles {
-  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam, kWhole);
+  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam, kWhole, kFew);
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
   static constexpr int kRows = kKernel.rows(), kCluster = kKernel.cluster();
   static constexpr int kLag = kKernel.lag(), kStages = kKernel.stages();
   static constexpr int kStep = 32 * kChunk;  // columns from a chunk of a thread to its next
+  // Lanes store FP32 in pairs where memory is what is waited for, and not instructions.
+  static constexpr bool kPairs = kSingle && kWhole && (kTeam == Team::kBlock || kTeam == Team::kCluster);
 
   static constexpr int kTiles = kKernel.sums_bytes() + kKernel.scratch_bytes();  // in shared memory
   static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
@@ -216,15 +218,19 @@ struct StripsTiles {
     }
   }
 
-  // Stores chunk c of row b of the tile at `tile`, whose row `to` is column_bytes into, if it is there. Where rows
-  // start anywhere, all threads of the warp call, and dy's chunk is not needed any more.
+  // Stores chunk c of row b of the tile at `tile`, whose row `to` is column_bytes into, if row and chunk are there.
+  // Where lanes store together all of the warp call; where rows start anywhere, dy's chunk is not needed any more.
   __device__ __forceinline__ void store(Type type, std::byte* to, bool there, const std::byte* tile, int b, int c,
                                         const float (&v)[kChunk]) const {
     to += c * kStep * bytes_each<kType>(type);
+    const int left = there ? own - (first - (kWhole ? 0 : in_run * kChunk)) - c * kStep : 0;
     if constexpr (kWhole) {
-      store_whole<kType>(type, to, v);
+      if constexpr (kPairs) {
+        store_beside<kType>(type, to, left, lane, v);
+      } else {
+        store_whole<kType>(type, to, v);
+      }
     } else {
-      const int left = there ? own - (first - in_run * kChunk) - c * kStep : 0;
       store_run(type, to, left, const_cast<std::byte*>(tile) + (b * C + c) * kOfChunk, in_run, lanes, v);
     }
   }

@@ -35,11 +35,9 @@ inline SplitArgs split_args(const spec::BackwardCall& call, const SplitPlan& spl
   args.weight = call.weight;
   args.offset = spec::effective_offset(call.offset);
   args.plain_weight = call.weight.present && call.weight.type == type && args.offset == 0.0f;
-  args.only_row = split.rows.shape.only_row;
   args.early = early;
   args.round_xhat = call.round_xhat;
-  args.one_gradient =
-      call.dx.present && call.dx.type == type && !call.ds.present && !call.dresidual.present && !args.only_row;
+  args.one_gradient = call.dx.present && call.dx.type == type && !call.ds.present && !call.dresidual.present;
   args.dx = rows(call.dx);
   args.ds = rows(call.ds);
   args.dresidual = rows(call.dresidual);
@@ -127,8 +125,14 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                   where, args);
   };
   const auto kernel = [&]<int C, Team kTeam>() {
-    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole>)
-                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole>);
+    if constexpr (has_few_warps(kTeam, C, kType == Type::f32, kWhole)) {
+      if (strips.few_warps) {
+        return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole, true>)
+                               : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole, true>);
+      }
+    }
+    return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole, false>)
+                           : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole, false>);
   };
   switch (strips.team) {
     case Team::kCluster:

@@ -1,6 +1,7 @@
 #include "cuda/launch/plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace truenorm::cuda {
@@ -63,7 +64,9 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   const bool rows = call.m > 0 && (call.dx.present || call.dresidual.present);
   const int vectors = (call.dweight.present ? 1 : 0) + (call.dbias.present ? 1 : 0);
   const bool columns = vectors > 0;
-  const bool in_place = rows && columns && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
+  // Columns read what rows are written over; without dy they read nothing.
+  const bool in_place =
+      rows && columns && call.dy.present && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
   const bool rare = !call.layer_norm && call.dbias.present;
   if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m))) {
     plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, whole_chunks(call), device);
@@ -75,12 +78,11 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
     }
     return plan;
   }
-  plan.split = plan_split(call.m, call.n,
-                          {rows, vectors, call.dy.present, matrices(call) == Type::f32, whole_chunks(call)}, device);
+  plan.split = plan_split(call.m, call.n, {rows, vectors, matrices(call) == Type::f32, whole_chunks(call)}, device);
   if (plan.split.rows.wide && plan.split.row_blocks > 0 && call.dy.present && plan.split.whole) {
     plan.split.cached = split_cached_tiles(call.n, plan.split.single, columns, device);
   }
-  plan.ordered = in_place && call.dy.present && plan.split.slabs > 0;  // without dy columns read nothing
+  plan.ordered = in_place && plan.split.slabs > 0;
   if (plan.ordered) plan.scratch.counters = kCounterBytes;
   return plan;
 }
@@ -91,10 +93,11 @@ Scratch most_scratch(const spec::BackwardCall& call, const Device& device) {
     for (const bool in_place : {false, true}) {
       // Addresses that nothing is read from: they say where rows start, and what is written over what.
       spec::BackwardCall like = call;
-      std::uintptr_t next = 0;
+      alignas(16) std::array<std::byte, std::size_t{16} * 6> places{};
+      std::byte* next = places.data() + (anywhere ? 4 : 0);
       const auto place = [&](auto& t) {
-        next += 4096;
-        t.data = reinterpret_cast<std::byte*>(next + (anywhere ? 4 : 0));
+        t.data = next;
+        next += 16;
       };
       for (Rows* t : {&like.dy, &like.ds, &like.s, &like.dx, &like.dresidual}) place(*t);
       place(like.weight);

@@ -15,10 +15,9 @@ inline constexpr std::int64_t kMostRows = INT32_MAX - 65536;
 
 // The threads of a row; see device/reduce.cuh.
 struct RowShape {
-  int log_lanes = 5;      // lanes a row: fewer than 32 only for rows shorter than a block
-  int warps = 1;          // warps a row
-  int rows_per_cta = 1;   // more than 1 only where a row has one warp or part of one
-  bool only_row = false;  // a backward of a single row makes the weight gradients too
+  int log_lanes = 5;     // lanes a row: fewer than 32 only for rows shorter than a block
+  int warps = 1;         // warps a row
+  int rows_per_cta = 1;  // more than 1 only where a row has one warp or part of one
 
   friend constexpr bool operator==(const RowShape&, const RowShape&) = default;
 };

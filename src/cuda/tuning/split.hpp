@@ -36,11 +36,11 @@ struct SplitPlan {
   friend constexpr bool operator==(const SplitPlan&, const SplitPlan&) = default;
 };
 
-// What is asked of a call: gradients of matrices, of how many vectors; whether there is dy; and how matrices are kept.
+// What is asked of a call: gradients of matrices, of how many vectors; and how matrices are kept.
 struct SplitOperands {
   bool rows;
   int vectors;
-  bool dy, single, whole;
+  bool single, whole;
 };
 
 // What rows, and their sums, take of shared memory.
@@ -63,20 +63,19 @@ constexpr SplitPlan plan_split(std::int64_t m, std::int64_t n, const SplitOperan
   plan.threads = kSplitThreads;    // at most
   if (!plan.rows.wide && split_rows_bytes(plan) > device.shared_bytes) plan.rows.wide = true;
   if (!plan.rows.wide) plan.threads = plan.rows.threads;
-  if (m == 1 && rows && (of.dy || vectors == 0) && !plan.rows.wide) {
-    plan.rows.shape.only_row = vectors > 0;
-    plan.row_blocks = 1;
-    return plan;
-  }
   if (vectors > 0) {
     // Columns want a power of two of warps, and many: a pair of strips for each lane beside the slab's.
     int threads = 128;
     while (threads < plan.threads || (threads < kSplitThreads && m > 32)) threads *= 2;
     plan.threads = threads;
     plan.chunks = n > 16384 ? 32 : n > spec::kWide ? 16 : 8;
-    if (n <= spec::kMiddle && m > 128) plan.chunks = 4;  // so that the loop has one turn still
+    const auto slabs = [&] { return (n + plan.chunks * 8 - 1) / (plan.chunks * 8); };
+    // Half as wide, the loop has one turn still: where that makes no more turns of thread blocks than there are anyway.
+    if (m > 128 && (n <= spec::kMiddle || (n <= 16384 && m + vectors * slabs() > 2 * device.multiprocessors))) {
+      plan.chunks /= 2;
+    }
     while (plan.chunks * 8 > threads) plan.chunks /= 2;
-    plan.slabs_each = (n + plan.chunks * 8 - 1) / (plan.chunks * 8);
+    plan.slabs_each = slabs();
     plan.slabs = vectors * plan.slabs_each;
     if (!plan.rows.wide) {  // as many rows as the threads have room for, where there are many
       const int group = plan.rows.shape.warps << plan.rows.shape.log_lanes;

@@ -15,11 +15,12 @@ enum class Team { kWarp, kHalf, kBlock, kCluster };
 struct StripsPlan {
   bool fits = false;  // else the call goes by rows and columns (tuning/split.hpp)
   Team team = Team::kWarp;
-  int chunks = 1;         // chunks of eight elements in each thread
-  int rows_per_tile = 1;  // rows of a strip that are summed together
-  int log_lanes = 5;      // lanes a row: fewer than 32 only for rows shorter than a block, then a warp has more strips
-  int teams = 1;          // of a thread block
-  int team_warps = 1;     // of a team, in each thread block
+  int chunks = 1;          // chunks of eight elements in each thread
+  int rows_per_tile = 1;   // rows of a strip that are summed together
+  int log_lanes = 5;       // lanes a row: fewer than 32 only for rows shorter than a block, then a warp has more strips
+  int teams = 1;           // of a thread block
+  int team_warps = 1;      // of a team, in each thread block
+  bool few_warps = false;  // the kernel for teams that have no more than kFewWarps in a thread block
   std::int64_t columns = 0;  // of a row that a thread block has; the last of a cluster may have fewer
   std::int64_t pitch = 0;    // floats from a row of partial sums to the next: the columns and a few more
   std::int64_t groups = 0;   // of the strips of a thread block that have rows: as many partial sums
@@ -31,6 +32,7 @@ struct StripsPlan {
   friend constexpr bool operator==(const StripsPlan&, const StripsPlan&) = default;
 };
 
+inline constexpr int kFewWarps = 10;
 inline constexpr int kTileSums = 256;  // floats a tile where a row has several warps: rows * sums * blocks of a row
 inline constexpr int kSumPlaces = 4;   // tiles that have a place for those
 inline constexpr int kMostLag = 1;
@@ -42,6 +44,7 @@ struct StripsKernel {
   bool add;     // there is ds
   Team team;
   bool whole;  // rows start at multiples of sixteen bytes and have whole chunks
+  bool few_warps = false;
 
   constexpr bool warp() const { return team == Team::kWarp; }
   constexpr int cluster() const { return team == Team::kCluster ? 2 : 1; }
@@ -51,6 +54,7 @@ struct StripsKernel {
   // The most threads of a thread block: it leaves each the registers that it needs. Where each warp has tiles of its
   // own, FP32's are too large for sixteen.
   constexpr int threads() const {
+    if (few_warps) return kFewWarps * 32;
     if (warp()) return single && chunks >= 3 ? 256 : 512;
     return team == Team::kCluster && chunks == 3 ? 384 : 512;
   }
@@ -65,6 +69,7 @@ struct StripsKernel {
   // Rows of a tile: few warps need more of them to keep the memory busy.
   constexpr int rows() const {
     if (single || chunks >= 3) return 1;
+    if (few_warps) return 4;
     if (warp()) return chunks == 1 ? 4 : 2;
     if (team == Team::kHalf && !add) return 4;
     return chunks == 1 ? 2 : 1;
@@ -103,6 +108,11 @@ struct StripsKernel {
   static constexpr int kFloat = sizeof(float);
 };
 
+// Whether there is a kernel for few warps.
+constexpr bool has_few_warps(Team team, int chunks, bool single, bool whole) {
+  return (team == Team::kBlock || team == Team::kCluster) && chunks == 1 && !single && whole;
+}
+
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
 constexpr bool worth_strips(std::int64_t m) { return m > 256; }
 
@@ -119,16 +129,22 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   if (plan.team == Team::kCluster && device.major < 9) return plan;
   const std::int64_t own = (blocks + plan.cluster() - 1) / plan.cluster();  // of a thread block
   plan.chunks = static_cast<int>(plan.team == Team::kWarp ? blocks : (own + 15) / 16);
-  const StripsKernel kernel{plan.chunks, single, add, plan.team, whole};
+  const auto warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);  // of a row, in each thread block
+  plan.few_warps = has_few_warps(plan.team, plan.chunks, single, whole) && warps <= kFewWarps;
+  const StripsKernel kernel{plan.chunks, single, add, plan.team, whole, plan.few_warps};
   if (plan.team == Team::kWarp) {
     if (blocks == 1) {
       while (plan.log_lanes > 3 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
     }
     plan.teams = static_cast<int>(strips / kernel.partials()) >> (5 - plan.log_lanes);
+    // Few rows are better spread over twice as many thread blocks, as far as their partial sums have room.
+    if (plan.teams == 16 && std::min(m, strips) <= kernel.partials() * (std::int64_t{8} << (5 - plan.log_lanes))) {
+      plan.teams = 8;
+    }
     plan.columns = n;
   } else {
     plan.teams = static_cast<int>(strips / kernel.partials());
-    plan.team_warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);
+    plan.team_warps = warps;
     plan.columns = std::int64_t{plan.team_warps} * plan.chunks * spec::kBlock;
   }
   plan.pitch = (n + 7) / 8 * 8;
