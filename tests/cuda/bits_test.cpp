@@ -97,6 +97,7 @@ TEST(CudaBits, EachKernel) {
   TN_NEEDS_CUDA();
   std::uint64_t seed = 800000;
   for (const Size size : {Size{26000, 65},
+                          {1000, 128},
                           {13000, 128},
                           {13000, 129},
                           {512, 1024},
@@ -105,9 +106,10 @@ TEST(CudaBits, EachKernel) {
                           {300, 2048},
                           {300, 4096},
                           {70, 4100},
+                          {300, 4104},
                           {300, 8192},
-                          {70, 16400},
-                          {64, 768},
+                          {270, 16400},
+                          {300, 768},
                           {2, 24584}}) {
     for (const tn_dtype type : {TN_BF16, TN_F32}) {
       for (const bool forward_direction : {true, false}) {
