@@ -110,8 +110,8 @@ TEST(CudaPlan, ForwardsFitOnTheDevice) {
         ASSERT_TRUE(plan.turns == 1 || (plan.warps == 1 && plan.chunks == 1 && !plan.narrow));
         // Two chunks of a narrow row have up to four sums, which as many lanes make.
         ASSERT_TRUE(!plan.narrow || (n <= spec::kBlock && !single && (plan.chunks == 1 || plan.log_lanes >= 2)));
-        // Kernels that read vectors where they are: of FP32, and of three or four chunks.
-        ASSERT_TRUE(!plan.direct || (single && whole && plan.chunks >= 3 && plan.threads <= kForwardDirectThreads));
+        // Kernels that read vectors where they are: of three chunks for LayerNorm, and of four.
+        ASSERT_TRUE(!plan.direct || (whole && plan.chunks >= (layer ? 3 : 4) && plan.threads <= kForwardDirectThreads));
       }
     }
   }

@@ -105,6 +105,19 @@ class InfoPlan(CommandTest):
             self.assertEqual((launch["threads_per_block"], launch["shared_bytes"]), (plan["threads"], plan["shared_bytes"]))
         self.assertGreater(self.plan("131072x128", "--dtype", "f32")["plan"]["turns"], 1)
 
+    def test_where_the_forward_keeps_things(self):
+        """Narrow rows in registers, two chunks a thread where they are many; large vectors where they are."""
+        few, many = self.plan("128x128")["plan"], self.plan("131072x128")["plan"]
+        self.assertEqual((few["rows_in_registers"], few["chunks_per_thread"]), (True, 1))
+        self.assertEqual((many["rows_in_registers"], many["chunks_per_thread"]), (True, 2))
+        for arguments, kept in [
+            (["8192x4096"], True),
+            (["8192x18432", "--dtype", "f32"], False),
+            (["8192x4096", "--dtype", "f32", "--op", "layer_norm"], False),
+            (["8192x4096", "--op", "layer_norm"], True),
+        ]:
+            self.assertEqual(self.plan(*arguments)["plan"]["vectors_in_shared_memory"], kept, arguments)
+
     def test_in_place(self):
         """dx over dy: strips however few rows there are; where these do not serve, columns come first."""
         self.assertEqual(self.backward("8x4096")["kernel"], "backward_split")

@@ -66,7 +66,7 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
     };
     if (plan.narrow) return plan.chunks == 1 ? narrow.template operator()<1>() : narrow.template operator()<2>();
   }
-  if constexpr (has_forward_direct(kSingle, kWhole)) {
+  if constexpr (kWhole) {
     constexpr auto kDirect = ForwardForm::kDirect;
     if constexpr (kLayer) {
       if (plan.direct && plan.chunks == 3) return with(&forward_kernel<kType, 3, kLayer, kAdd, kWhole, kDirect>);

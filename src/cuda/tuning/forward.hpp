@@ -37,9 +37,6 @@ struct ForwardOperands {
 // Whether narrow rows, and vectors, stay in registers.
 constexpr bool has_forward_narrow(bool single, bool whole) { return !single && whole; }
 
-// Whether there is a kernel that reads weight and bias where they are.
-constexpr bool has_forward_direct(bool single, bool whole) { return single && whole; }
-
 // Sums of several warps: places for one or three of them, 32 floats each.
 constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32u * (layer ? 3 : 1); }
 
@@ -57,15 +54,14 @@ constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const Forwar
 }
 
 // A thread with many chunks: what is done once a row is then done by few warps. Few rows, if they are not long, are
-// sooner done by more, and so is RMSNorm of FP32.
-// Rows that start anywhere take many registers for each chunk.
+// sooner done by more, and so is RMSNorm of FP32. Rows that start anywhere take many registers for each chunk.
 constexpr int forward_chunks(std::int64_t blocks, bool few, const ForwardOperands& of) {
   if (blocks <= 3) return static_cast<int>(blocks);
-  if (of.whole ? (few || (of.single && !of.add && !of.layer)) && blocks <= 16
-               : blocks > 4 && blocks <= kForwardThreads / 32 * 2) {
-    return 2;
-  }
-  return (blocks + 3) / 4 * 16 > blocks * 5 ? 2 : 4;  // not many of them past the row's end
+  if (!of.whole) return blocks > 4 && blocks <= kForwardThreads / 32 * 2 ? 2 : 4;
+  if (blocks <= 16 && (few || (of.single && !of.add && !of.layer))) return 2;
+  // Where many of four would lie past the row's end, and what is done for each chunk is much.
+  const bool past_end = (blocks + 3) / 4 * 16 > blocks * 5;
+  return past_end && (of.single || (of.layer && blocks <= 6)) ? 2 : 4;
 }
 
 // Chunks of a narrow row in each thread: two halve what is done once a row, of which LayerNorm has most; few rows wait
@@ -75,14 +71,17 @@ constexpr int narrow_chunks(std::int64_t m, std::int64_t n, const ForwardOperand
   return !of.add && m * n > 1 << 20 ? 2 : 1;
 }
 
-// FP32's vectors take as much of shared memory as its rows: where only one thread block has room, or LayerNorm has two
-// of them, rows in flight are worth more. Few rows are not many at once anyway, and wait for what is asked for late: only
-// where there is no room else.
+// Vectors of FP32 take as much of shared memory as FP32 rows, twice as much as others: rows in flight are worth more
+// where few have room, and in LayerNorm, which has two vectors. Few rows are not many at once anyway, and wait for what
+// is asked for late: only where there is no room else. With a residual there is more to wait for beside.
 constexpr bool forward_is_direct(const ForwardPlan& plan, bool few, const ForwardOperands& of, const Device& device) {
-  if (!has_forward_direct(of.single, of.whole)) return false;
-  if (plan.chunks < 3 || plan.threads > kForwardDirectThreads) return false;
+  const bool large = of.single || of.weight_bytes == 4 || of.bias_bytes == 4;
+  if (!of.whole || !large || plan.chunks < 3 || plan.threads > kForwardDirectThreads) return false;
   const std::size_t each = forward_shared_bytes(plan, of);
-  return few ? each > device.shared_bytes : of.layer || 2 * each > device.shared_bytes;
+  if (few) return each > device.shared_bytes;
+  if (of.layer) return true;
+  if (of.single) return plan.chunks == 4 && 2 * each > device.shared_bytes;
+  return plan.chunks == 4 && !of.add && 7 * each > device.shared_bytes;
 }
 
 constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const ForwardOperands& of, const Device& device) {
