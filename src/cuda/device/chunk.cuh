@@ -136,8 +136,8 @@ __device__ __forceinline__ void store_whole(Type type, std::byte* to, const floa
 
 // FP32 of lanes that have neighbouring chunks of a row, at least two, by pairs of lanes, which swap halves so that
 // sectors of 32 bytes are stored whole: halves of them cost up to twice the time. All of the warp call. `to`: this
-// lane's chunk, aligned to 16 bytes; `left`: elements of the row from there on, none where the lane has none; `store`:
-// (where, what).
+// lane's chunk, aligned to 16 bytes; `left`: elements of the row from there on, 0 or less past its end, as far as that
+// is, and -kChunk or less of no row at all; `store`: (where, what).
 template <class Store>
 __device__ __forceinline__ void store_pairs(float* to, int left, int lane, const float (&v)[kChunk],
                                             const Store& store) {

@@ -54,6 +54,7 @@ struct StripsTiles {
   static constexpr int kStep = 32 * kChunk;  // columns from a chunk of a thread to its next
   // Lanes store FP32 in pairs where memory is what is waited for, and not instructions.
   static constexpr bool kPairs = kSingle && kWhole && (kTeam == Team::kBlock || kTeam == Team::kCluster);
+  static constexpr int kNothing = kPairs ? -kChunk : 0;  // what a lane has left of a row that is not there
 
   static constexpr int kTiles = kKernel.sums_bytes() + kKernel.scratch_bytes();  // in shared memory
   static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
@@ -223,7 +224,7 @@ struct StripsTiles {
   __device__ __forceinline__ void store(Type type, std::byte* to, bool there, const std::byte* tile, int b, int c,
                                         const float (&v)[kChunk]) const {
     to += c * kStep * bytes_each<kType>(type);
-    const int left = there ? own - (first - (kWhole ? 0 : in_run * kChunk)) - c * kStep : 0;
+    const int left = there ? own - (first - (kWhole ? 0 : in_run * kChunk)) - c * kStep : kNothing;
     if constexpr (kWhole) {
       if constexpr (kPairs) {
         store_beside<kType>(type, to, left, lane, v);
