@@ -139,6 +139,13 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(part, text)
         self.assertEqual(self.call("--stale").returncode, 0)
 
+    def test_failed_tests_are_named(self):
+        self.check("--only", "tests", "--output", str(self.root / "out"), code=1, BREAK="tests")
+        (record,) = (self.root / "out").glob("*.json")
+        (step,) = (step for step in json.loads(record.read_text())["steps"] if step["name"] == "tests")
+        self.assertIn("failed: Suite.Name", step["detail"])
+        self.assertEqual(step["detail"].count("Suite.Name"), 1)
+
     def test_a_failing_step_is_recorded_and_the_others_run(self):
         for broken in ["tests", "memcheck", "racecheck", "initcheck", "synccheck", "verify", "bench", "sweep", "widths"]:
             with self.subTest(broken=broken):
