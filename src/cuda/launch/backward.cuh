@@ -125,7 +125,7 @@ const char* launch_strips(const spec::BackwardCall& call, const Where& where, co
                   where, args);
   };
   const auto kernel = [&]<int C, Team kTeam>() {
-    if constexpr (has_few_warps(kTeam, C, kWhole)) {
+    if constexpr (has_few_warps(kTeam, C)) {
       if (strips.few_warps) {
         return call.ds.present ? with(&backward_strips_kernel<kType, C, kLayer, true, kTeam, kWhole, true>)
                                : with(&backward_strips_kernel<kType, C, kLayer, false, kTeam, kWhole, true>);

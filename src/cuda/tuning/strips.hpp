@@ -109,8 +109,8 @@ struct StripsKernel {
 };
 
 // Whether there is a kernel for few warps.
-constexpr bool has_few_warps(Team team, int chunks, bool whole) {
-  return (team == Team::kBlock || team == Team::kCluster) && chunks == 1 && whole;
+constexpr bool has_few_warps(Team team, int chunks) {
+  return (team == Team::kBlock || team == Team::kCluster) && chunks == 1;
 }
 
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
@@ -130,7 +130,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   const std::int64_t own = (blocks + plan.cluster() - 1) / plan.cluster();  // of a thread block
   plan.chunks = static_cast<int>(plan.team == Team::kWarp ? blocks : (own + 15) / 16);
   const auto warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);  // of a row, in each thread block
-  plan.few_warps = has_few_warps(plan.team, plan.chunks, whole) && warps <= kFewWarps;
+  plan.few_warps = has_few_warps(plan.team, plan.chunks) && warps <= kFewWarps;
   const StripsKernel kernel{plan.chunks, single, add, plan.team, whole, plan.few_warps};
   if (plan.team == Team::kWarp) {
     if (blocks == 1) {
