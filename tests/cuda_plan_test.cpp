@@ -15,7 +15,7 @@
 namespace truenorm::cuda {
 namespace {
 
-constexpr Device kH200{132, 9, 0, 232448};
+constexpr Device kH200{132, 9, 0, 232448}, kA100{108, 8, 0, 166912};
 constexpr std::int64_t kManyRows = 65536, kMostColumns = 18432;
 
 struct Kind {
@@ -88,6 +88,19 @@ TEST(CudaPlan, NoGroupOfStripsIsWithoutARow) {
   }
 }
 
+// Larger tiles for few warps only where there is room for them: else the call would lose its strips.
+TEST(CudaPlan, FewWarpsTakeWhatThereIs) {
+  for (std::int64_t n = spec::kMiddle + 8; n <= spec::kWide; n += 8) {
+    for (const bool add : {false, true}) {
+      for (const bool single : {false, true}) {
+        ASSERT_TRUE(plan_strips(kManyRows, n, add, single, true, kA100).fits) << n << (add ? ", add" : "");
+      }
+    }
+  }
+  EXPECT_TRUE(plan_strips(kManyRows, 2560, true, false, true, kH200).few_warps);
+  EXPECT_FALSE(plan_strips(kManyRows, 2560, true, false, true, kA100).few_warps);
+}
+
 TEST(CudaPlan, ForwardsFitOnTheDevice) {
   for (const std::int64_t m : {std::int64_t{1}, std::int64_t{200}, kManyRows}) {
     for (std::int64_t n = 1; n <= 2 * kMostColumns; n += n < 5000 ? 1 : 7) {
@@ -119,7 +132,7 @@ TEST(CudaPlan, ForwardsFitOnTheDevice) {
 
 // Rows and columns: of any call and device, also where rows have to go tile by tile for want of shared memory.
 TEST(CudaPlan, SplitsFitOnTheDevice) {
-  constexpr Device kA100{108, 8, 0, 166912}, kSmall{170, 12, 0, 101376}, kLeast{20, 8, 6, 49152};
+  constexpr Device kSmall{170, 12, 0, 101376}, kLeast{20, 8, 6, 49152};
   for (const Device& device : {kH200, kA100, kSmall, kLeast}) {
     for (const std::int64_t m : {1, 2, 33, 129, 256, 70000}) {
       for (std::int64_t n = 1; n <= 3 * kMostColumns; n += n < 1100 ? 1 : 61) {

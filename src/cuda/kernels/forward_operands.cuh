@@ -198,7 +198,7 @@ struct Side<kType, C, true, kVector, true> {
   }
 };
 
-// A vector where it is, aligned to sixteen bytes and of whole chunks.
+// A vector where it is, aligned to sixteen bytes and of whole chunks. Not __ldg: dependent.cuh says why.
 template <int C, bool kNarrow>
 struct DirectVector {
   const ForwardPlace<C, true, kNarrow>& at;
@@ -210,15 +210,15 @@ struct DirectVector {
     uint4 low = {}, high = {};
     if (column < n) {
       const auto* const from = reinterpret_cast<const uint4*>(data + column * (type == Type::f32 ? 4 : 2));
-      low = __ldg(from);
-      if (type == Type::f32) high = __ldg(from + 1);
+      low = __ldca(from);
+      if (type == Type::f32) high = __ldca(from + 1);
     }
     values_of_halves(type, low, high, v);
   }
   __device__ __forceinline__ void half_values(int c, int h, float (&v)[4]) const {
     const int column = at.half_column(c, h);
     float4 of = {};
-    if (column < n) of = __ldg(reinterpret_cast<const float4*>(data) + column / 4);
+    if (column < n) of = __ldca(reinterpret_cast<const float4*>(data) + column / 4);
     v[0] = of.x, v[1] = of.y, v[2] = of.z, v[3] = of.w;
   }
 };

@@ -130,8 +130,10 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   const std::int64_t own = (blocks + plan.cluster() - 1) / plan.cluster();  // of a thread block
   plan.chunks = static_cast<int>(plan.team == Team::kWarp ? blocks : (own + 15) / 16);
   const auto warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);  // of a row, in each thread block
-  plan.few_warps = has_few_warps(plan.team, plan.chunks) && warps <= kFewWarps;
-  const StripsKernel kernel{plan.chunks, single, add, plan.team, whole, plan.few_warps};
+  StripsKernel kernel{plan.chunks, single, add, plan.team, whole, true};
+  kernel.few_warps =
+      has_few_warps(plan.team, plan.chunks) && warps <= kFewWarps && kernel.shared_bytes() <= device.shared_bytes;
+  plan.few_warps = kernel.few_warps;
   if (plan.team == Team::kWarp) {
     if (blocks == 1) {
       while (plan.log_lanes > 3 && (8 << plan.log_lanes) / 2 >= n) --plan.log_lanes;
