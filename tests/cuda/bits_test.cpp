@@ -26,7 +26,7 @@ void check_variation(const Args& args, Rng& rng, Variation options) {
   Arena arena;
   const Args varied = vary(args, rng, arena, options);
   arena.arm();
-  run_on_device(arena, varied);
+  ASSERT_NO_THROW(run_on_device(arena, varied));  // with the trace: which call it was
   EXPECT_TRUE(arena.intact()) << "in_place " << varied.in_place;
   expect_bits(varied, expected);
 }
