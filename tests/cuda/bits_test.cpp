@@ -111,8 +111,9 @@ TEST_P(CudaBits_Kernels, Calls) {
 INSTANTIATE_TEST_SUITE_P(Size, CudaBits_Kernels,
                          testing::Values(Size{26000, 65}, Size{1000, 128}, Size{13000, 128}, Size{13000, 129},
                                          Size{300, 768}, Size{512, 1024}, Size{300, 1100}, Size{300, 2048},
-                                         Size{130, 2100}, Size{300, 4096}, Size{70, 4100}, Size{300, 4104},
-                                         Size{300, 8192}, Size{70, 16400}, Size{270, 16400}, Size{2, 24584}),
+                                         Size{130, 2100}, Size{300, 2304}, Size{300, 4096}, Size{70, 4100},
+                                         Size{300, 4104}, Size{300, 6144}, Size{300, 8192}, Size{300, 9000},
+                                         Size{70, 16400}, Size{270, 16400}, Size{2, 24584}),
                          [](const auto& of) { return std::to_string(of.param.m) + "x" + std::to_string(of.param.n); });
 
 // Without dy the gradient is ds, and s is not read: dx may lie over it, however many rows there are.

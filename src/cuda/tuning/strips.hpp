@@ -20,7 +20,7 @@ struct StripsPlan {
   int log_lanes = 5;       // lanes a row: fewer than 32 only for rows shorter than a block, then a warp has more strips
   int teams = 1;           // of a thread block
   int team_warps = 1;      // of a team, in each thread block
-  bool few_warps = false;  // the kernel for teams that have no more than kFewWarps in a thread block
+  bool few_warps = false;  // the kernel for teams that have few warps in a thread block
   std::int64_t columns = 0;  // of a row that a thread block has; the last of a cluster may have fewer
   std::int64_t pitch = 0;    // floats from a row of partial sums to the next: the columns and a few more
   std::int64_t groups = 0;   // of the strips of a thread block that have rows: as many partial sums
@@ -32,7 +32,6 @@ struct StripsPlan {
   friend constexpr bool operator==(const StripsPlan&, const StripsPlan&) = default;
 };
 
-inline constexpr int kFewWarps = 10;
 inline constexpr int kTileSums = 256;  // floats a tile where a row has several warps: rows * sums * blocks of a row
 inline constexpr int kSumPlaces = 4;   // tiles that have a place for those
 inline constexpr int kMostLag = 1;
@@ -49,12 +48,15 @@ struct StripsKernel {
   constexpr bool warp() const { return team == Team::kWarp; }
   constexpr int cluster() const { return team == Team::kCluster ? 2 : 1; }
   constexpr int matrices() const { return add ? 3 : 2; }
+  // The most warps of a thread block that few_warps is for. With ds twelve of them leave shared memory no room to
+  // spare, and are slower.
+  constexpr int few() const { return add ? 10 : 12; }
   constexpr int most_chunks() const { return warp() ? 4 : team == Team::kCluster ? 3 : 1; }  // that kernels exist for
 
   // The most threads of a thread block: it leaves each the registers that it needs. Where each warp has tiles of its
   // own, FP32's are too large for sixteen.
   constexpr int threads() const {
-    if (few_warps) return kFewWarps * 32;
+    if (few_warps) return few() * 32;
     if (warp()) return single && chunks >= 3 ? 256 : 512;
     return team == Team::kCluster && chunks == 3 ? 384 : 512;
   }
@@ -132,7 +134,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   const auto warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);  // of a row, in each thread block
   StripsKernel kernel{plan.chunks, single, add, plan.team, whole, true};
   kernel.few_warps =
-      has_few_warps(plan.team, plan.chunks) && warps <= kFewWarps && kernel.shared_bytes() <= device.shared_bytes;
+      has_few_warps(plan.team, plan.chunks) && warps <= kernel.few() && kernel.shared_bytes() <= device.shared_bytes;
   plan.few_warps = kernel.few_warps;
   if (plan.team == Team::kWarp) {
     if (blocks == 1) {
