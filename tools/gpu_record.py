@@ -54,7 +54,8 @@ def problems(record):
         found.append(f"sources_sha256: got {record['sources_sha256']!r}")
     want(found, record["device"], "device.", name=str, compute_capability=str, driver=str)
     for i, step in enumerate(record["steps"]):
-        want(found, step, f"steps[{i}].", name=str, outcome=str, seconds=NUMBER, detail=str)
+        if not want(found, step, f"steps[{i}].", name=str, outcome=str, seconds=NUMBER, detail=str):
+            return found
         if step.get("outcome") not in OUTCOMES:
             found.append(f"steps[{i}].outcome: got {step.get('outcome')!r}")
     if record["passed"] != all(step.get("outcome") != "failed" for step in record["steps"]):
@@ -63,7 +64,8 @@ def problems(record):
         want(found, line, f"accuracy[{i}].", operation=str, rounding=str, direction=str, kind=str, dtype=str, passed=bool)
         want(found, line, f"accuracy[{i}].", elements=int, correct_share=NUMBER, worst_ulp=int, relative_l2=NUMBER)
     for i, group in enumerate(record["speed"]):
-        want(found, group, f"speed[{i}].", m=int, n=int, dtype=str, noise=NUMBER, results=list)
+        if not want(found, group, f"speed[{i}].", m=int, n=int, dtype=str, noise=NUMBER, results=list):
+            continue
         for j, result in enumerate(group.get("results") or []):
             want(found, result, f"speed[{i}].results[{j}].", op=str, direction=str, bytes=int)
             numbers = ["us", "min_us", "max_us", "floor_us", "ratio", "cold_us", "cold_floor_us", "cold_ratio"]

@@ -325,8 +325,18 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("vendor-gpu-7.json is of", done.stderr)
         (self.root / "evidence/vendor-gpu-7.json").write_text("{}")
         self.assertIn("is no record", self.call("--stale").stderr)
-        (self.root / "evidence/vendor-gpu-7.json").write_text("{")
-        self.assertIn("not JSON", self.call("--stale").stderr)
+        for text in ["{", "[" * 100000]:
+            (self.root / "evidence/vendor-gpu-7.json").write_text(text)
+            self.assertIn("not JSON", self.call("--stale").stderr)
+        (self.root / "evidence/vendor-gpu-7.json").unlink()
+        (self.root / "evidence/vendor-gpu-7.json").mkdir()
+        self.assertIn("cannot be read", self.call("--stale").stderr)
+
+    def test_a_record_of_a_failure_is_no_good(self):
+        self.check(code=1, BREAK="racecheck")
+        done = self.call("--stale")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not everything passed: racecheck", done.stderr)
 
     # ---- The parts
 
@@ -357,6 +367,8 @@ class GpuCheck(unittest.TestCase):
             (lambda r: r.update(passed=False), "passed"),
             (lambda r: r["device"].pop("driver"), "device.driver"),
             (lambda r: r["steps"][1].update(outcome="fine"), "steps[1].outcome"),
+            (lambda r: r.update(steps=[None]), "steps[0].name"),
+            (lambda r: r.update(speed=[None]), "speed[0].m"),
             (lambda r: r["speed"][0]["results"][2].pop("ratio"), "speed[0].results[2].ratio"),
             (lambda r: r["accuracy"][0].update(worst_ulp="1"), "accuracy[0].worst_ulp"),
             (lambda r: r.update(sweep={}), "sweep: got {}"),
