@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <string>
 
+#include "cuda/check.hpp"
 #include "cuda/device.hpp"
 #include "cuda/stream.hpp"
 #include "support/call.hpp"
@@ -25,10 +25,7 @@ void check_variation(const Args& args, Rng& rng, Variation options) {
   const auto expected = on_cpu(args);
   Arena arena;
   const Args varied = vary(args, rng, arena, options);
-  arena.arm();
-  ASSERT_NO_THROW(run_on_device(arena, varied));  // with the trace: which call it was
-  EXPECT_TRUE(arena.intact()) << "in_place " << varied.in_place;
-  expect_bits(varied, expected);
+  check_call(arena, varied, expected);
 }
 
 void check_case(std::uint64_t seed, bool forward_direction, Size size, tn_dtype type, Variation options) {
@@ -114,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Size, CudaBits_Kernels,
                                          Size{130, 2100}, Size{300, 2304}, Size{300, 4096}, Size{70, 4100},
                                          Size{300, 4104}, Size{300, 6144}, Size{300, 8192}, Size{300, 9000},
                                          Size{70, 16400}, Size{270, 16400}, Size{2, 24584}),
-                         [](const auto& of) { return std::to_string(of.param.m) + "x" + std::to_string(of.param.n); });
+                         name_of_size);
 
 // Without dy the gradient is ds, and s is not read: dx may lie over it, however many rows there are.
 TEST(CudaBits, DxOverSWithoutDy) {
@@ -136,10 +133,7 @@ TEST(CudaBits, DxOverSWithoutDy) {
     args.in_place = TN_DX_OVER_X;
     for (const tn_tensor& t : {args.dx, args.dweight}) arena.allow(t);
     spoil_outputs(args);  // where dweight has the CPU's zeros
-    arena.arm();
-    run_on_device(arena, args);
-    EXPECT_TRUE(arena.intact());
-    expect_bits(args, expected);
+    check_call(arena, args, expected);
   }
 }
 

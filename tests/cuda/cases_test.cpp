@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/check.hpp"
 #include "cuda/device.hpp"
 #include "cuda/problem.hpp"
 
@@ -132,9 +133,7 @@ TEST_P(CudaCases_Alignment, BackwardWithOneOperandOff) {
 INSTANTIATE_TEST_SUITE_P(Size, CudaCases_Alignment,
                          testing::Values(Size{2100, 128}, Size{300, 1024}, Size{33, 4096}, Size{260, 2048},
                                          Size{12, 16384}),
-                         [](const auto& tested) {
-                           return std::to_string(tested.param.m) + "x" + std::to_string(tested.param.n);
-                         });
+                         name_of_size);
 
 // ---- A NaN or an infinity stays in its row, where several rows share a warp, a thread block or neither
 

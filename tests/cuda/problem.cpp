@@ -1,20 +1,9 @@
 #include "cuda/problem.hpp"
 
+#include "cuda/check.hpp"
 #include "cuda/device.hpp"
 
 namespace truenorm::test {
-
-namespace {
-
-template <class Args, class Expected>
-void check_call(Arena& arena, const Args& args, const Expected& expected) {
-  arena.arm();
-  run_on_device(arena, args);
-  EXPECT_TRUE(arena.intact());
-  expect_bits(args, expected);
-}
-
-}  // namespace
 
 Problem::Problem(tn_op op, Size size, tn_dtype type, std::uint64_t seed)
     : forward_call(forward_args(op)), backward_call(backward_args(op)) {

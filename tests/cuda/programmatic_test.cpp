@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/check.hpp"
 #include "cuda/device.hpp"
 #include "cuda/stream.hpp"
 #include "support/call.hpp"
@@ -135,8 +136,7 @@ constexpr Case kCases[] = {{{1, 4096}},
                            {{20, 65544}, TN_BF16, TN_LAYER_NORM}};
 
 std::string name_of(const Case& c, bool in_place) {
-  return std::to_string(c.size.m) + "x" + std::to_string(c.size.n) + tn_dtype_name(c.type) +
-         (in_place ? "in_place" : "apart");
+  return name_of(c.size) + tn_dtype_name(c.type) + (in_place ? "in_place" : "apart");
 }
 
 class CudaProgrammatic : public testing::TestWithParam<std::tuple<Case, bool>> {

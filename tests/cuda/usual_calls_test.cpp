@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
-#include <string>
 
+#include "cuda/check.hpp"
 #include "cuda/device.hpp"
 #include "spec/order.hpp"
 #include "support/call.hpp"
@@ -40,10 +40,7 @@ void check_outputs(Arena& arena, const Args& args, std::initializer_list<tn_tens
     if (!absent(t)) arena.allow(t);
   }
   spoil_outputs(args);
-  arena.arm();
-  run_on_device(arena, args);
-  EXPECT_TRUE(arena.intact());
-  expect_bits(args, expected);
+  check_call(arena, args, expected);
 }
 
 void check_usual(const Usual& of, Size size) {
@@ -106,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Size, CudaUsual,
                                          Size{300, 4096}, Size{300, 4104}, Size{270, 5120}, Size{140, 8192},
                                          Size{256, 8192}, Size{270, 8192}, Size{270, 12288}, Size{40, 18432},
                                          Size{270, 18432}, Size{270, 18440}, Size{3, 24576}, Size{60, 32768}),
-                         [](const auto& of) { return std::to_string(of.param.m) + "x" + std::to_string(of.param.n); });
+                         name_of_size);
 
 }  // namespace
 }  // namespace truenorm::test
