@@ -289,29 +289,33 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     if (plain != 0) {
       if constexpr (kSingle && kWhole) {
         // FP32 by halves of chunks, which neighbouring lanes have side by side, so that they store whole sectors
-        // together.
+        // together. Vectors are asked for ahead of the stores before their use: loads do not pass those by themselves.
+        constexpr int kHalves = 2 * C, kAhead = kDirect ? 1 : 0;
+        float w[kAhead + 1][4], b[kAhead + 1][4];
+        const auto ask = [&](int half) {
+          weight.half_values(half / 2, half % 2, w[half % (kAhead + 1)]);
+          if constexpr (kLayer) bias.half_values(half / 2, half % 2, b[half % (kAhead + 1)]);
+        };
 #pragma unroll
-        for (int c = 0; c < C; ++c) {
-          if (c > 0) __syncwarp();  // else all chunks are asked for at once, and there are no registers for that
+        for (int half = 0; half < kAhead; ++half) ask(half);
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const int column = at.half_column(c, h);
-            float v[4], w[4], b[4];
-            x.half_values(c, h, v);
-            weight.half_values(c, h, w);
-            if constexpr (kLayer) bias.half_values(c, h, b);
+        for (int half = 0; half < kHalves; ++half) {
+          const int c = half / 2, h = half % 2, column = at.half_column(c, h), now = half % (kAhead + 1);
+          if (c > 0 && h == 0) __syncwarp();  // else all chunks are asked for at once: there are no registers for that
+          if (half + kAhead < kHalves) ask(half + kAhead);
+          float v[4];
+          x.half_values(c, h, v);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              v[i] = Elements::normalised(kLayer ? Elements::centred(v[i], mean) : v[i], rstd);
-              if (offset != 0) w[i] = Elements::effective_weight(w[i], p.offset);
-            }
-            if constexpr (kLayer) {
-              finish_output(w, b, v);
-            } else {
-              finish_output(w, v);
-            }
-            if (column < here) reinterpret_cast<float4*>(y)[column / 4] = make_float4(v[0], v[1], v[2], v[3]);
+          for (int i = 0; i < 4; ++i) {
+            v[i] = Elements::normalised(kLayer ? Elements::centred(v[i], mean) : v[i], rstd);
+            if (offset != 0) w[now][i] = Elements::effective_weight(w[now][i], p.offset);
           }
+          if constexpr (kLayer) {
+            finish_output(w[now], b[now], v);
+          } else {
+            finish_output(w[now], v);
+          }
+          if (column < here) reinterpret_cast<float4*>(y)[column / 4] = make_float4(v[0], v[1], v[2], v[3]);
         }
       } else {
         emit(std::true_type{});
