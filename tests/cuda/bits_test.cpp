@@ -71,7 +71,7 @@ TEST_P(CudaBits_Sizes, ForwardAndBackward) {
   const std::int64_t n = GetParam();
   std::uint64_t seed = 700000 + static_cast<std::uint64_t>(n);
   for (const std::int64_t m : {1, 2, 3, 127, 128, 129, 300, 700, 1500}) {
-    if (m * n > 4 * 1000 * 1000) continue;
+    if (m * n > 5 * 1000 * 1000) continue;
     for (const bool forward_direction : {true, false}) {
       for (const tn_dtype type : {TN_DTYPE_NONE, TN_F32, TN_F16, TN_BF16}) {
         if (HasFailure()) return;
@@ -97,7 +97,7 @@ TEST_P(CudaBits_Kernels, Calls) {
   TN_NEEDS_CUDA();
   const Size size = GetParam();
   auto seed = static_cast<std::uint64_t>(800000 + 100 * size.n);
-  for (const tn_dtype type : {TN_BF16, TN_F32}) {
+  for (const tn_dtype type : {TN_BF16, TN_F32, TN_F16}) {
     for (const bool forward_direction : {true, false}) {
       if (HasFailure()) return;
       check_case(++seed, forward_direction, size, type, {false, false, false});
