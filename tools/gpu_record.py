@@ -18,10 +18,11 @@ TYPES = ["bf16", "f16", "f32"]
 DIRECTIONS = ["forward", "backward", "frozen"]
 
 
-def sources_hash(root):
-    """sha256 over the covered files in the order of their paths: path, size and content of each."""
+def sources_hash(root, covered=COVERED):
+    """sha256 over the covered files in the order of their paths: path, size and content of each. Compiled Python is no
+    source."""
     root = Path(root)
-    files = [file for folder in COVERED for file in (root / folder).rglob("*") if file.is_file()]
+    files = [file for folder in covered for file in (root / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"]
     digest = hashlib.sha256()
     for name, file in sorted((file.relative_to(root).as_posix(), file) for file in files):
         content = file.read_bytes()
