@@ -1,0 +1,46 @@
+// The gradient's node in autograd's graph.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <memory>
+
+#include "call.hpp"
+
+namespace truenorm::binding {
+
+// Written by hand, not with torch::autograd::Function: a call costs a quarter less (docs/decisions.md).
+class NormBackward final : public torch::autograd::Node {
+ public:
+  // The node for a forward with these inputs; null where nothing that needs a gradient went in. Throws where an input
+  // carries a forward-mode tangent, which would be lost.
+  static std::shared_ptr<NormBackward> record(const Norm& norm, const ForwardInputs& in);
+
+  // Makes the outputs the node's, and keeps what the backward reads. `through_operators`: its call is to be seen by the
+  // dispatcher (tracing, transforms, subclasses).
+  void finish(const ForwardInputs& in, const ForwardOutputs& out, bool through_operators);
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  void release_variables() override;
+  std::string name() const override { return norm_.layer_norm() ? "LayerNormBackward" : "RmsNormBackward"; }
+
+ private:
+  Norm norm_;
+  at::ScalarType x_dtype_ = at::kFloat, residual_dtype_ = at::kFloat, bias_dtype_ = at::kFloat;
+  bool through_operators_ = false;
+  bool s_is_output_ = false;
+  torch::autograd::SavedVariable s_, mean_, rstd_, weight_;
+};
+
+// Makes a second differentiation an error in place of a wrong gradient: `outputs` of a backward whose inputs (defined
+// ones) need gradients themselves.
+void refuse_double_backward(const Norm& norm, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
+
+// Whether `t` is an ordinary tensor here and now, which the kernels may be called on directly: no subclass, transform,
+// mode or tracer wants to see the operator. An undefined one is.
+bool is_plain(const at::Tensor& t);
+// Whether nothing on this thread wants to see every operator.
+bool nobody_watches();
+
+}  // namespace truenorm::binding
