@@ -1,0 +1,151 @@
+"""truenorm.nn: what the modules compute, and that their state interchanges with torch.nn's and Hugging Face's."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import truenorm
+from truenorm.nn import FusedAddRMSNorm, LayerNorm, RMSNorm
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def random_parameters(module):
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    return module
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("offset, mode", [(0.0, "llama"), (0.0, "gemma"), (1.0, "gemma")])
+def test_rms_norm_is_the_function(device, dtype, offset, mode):
+    module = random_parameters(RMSNorm(96, 1e-5, bias=True, offset=offset, casting_mode=mode, device=device))
+    x = torch.randn(3, 5, 96, device=device).to(dtype)
+    expected = truenorm.rms_norm(x, module.weight, module.bias, 1e-5, offset=offset, casting_mode=mode)
+    assert torch.equal(module(x), expected)
+    assert module(x).dtype == dtype
+
+
+def test_layer_norm_is_the_function(device):
+    module = random_parameters(LayerNorm(96, device=device))
+    x = torch.randn(3, 5, 96, device=device)
+    assert torch.equal(module(x), truenorm.layer_norm(x, (96,), module.weight, module.bias, 1e-5))
+    y, s = module(x, x)
+    assert torch.equal(s, x + x)
+    assert torch.equal(y, module(s))
+
+
+def test_fused_add_returns_what_was_normalised(device):
+    module = random_parameters(FusedAddRMSNorm(96, device=device))
+    x, residual = torch.randn(2, 4, 96, device=device).bfloat16()
+    y, s = module(x, residual)
+    assert torch.equal(s, x + residual)
+    expected = truenorm.rms_norm(s, module.weight)
+    assert torch.equal(y, expected)
+    wide = FusedAddRMSNorm(96, residual_dtype=torch.float32, device=device)
+    assert wide(x, residual)[1].dtype == torch.float32
+
+
+@pytest.mark.parametrize("cls", [RMSNorm, FusedAddRMSNorm, LayerNorm])
+@pytest.mark.parametrize("affine", [False, True])
+def test_two_normalised_dimensions_are_one_row(device, cls, affine):
+    wide = random_parameters(cls((8, 16), elementwise_affine=affine, device=device))
+    flat = cls(128, elementwise_affine=affine, device=device)
+    flat.load_state_dict({name: values.flatten() for name, values in wide.state_dict().items()})
+    x = torch.randn(3, 8, 16, device=device, requires_grad=True)
+    rows = x.detach().clone().requires_grad_()
+    inputs, flat_inputs = (x,), (rows.flatten(-2),)
+    if cls is FusedAddRMSNorm:
+        inputs, flat_inputs = inputs * 2, flat_inputs * 2
+    y, flat_y = wide(*inputs), flat(*flat_inputs)
+    if cls is FusedAddRMSNorm:
+        y, flat_y = y[0], flat_y[0]
+    assert y.shape == x.shape
+    assert torch.equal(y.flatten(-2), flat_y)
+    y.square().sum().backward()
+    flat_y.square().sum().backward()
+    assert torch.equal(x.grad, rows.grad)
+    for mine, theirs in zip(wide.parameters(), flat.parameters()):
+        assert mine.grad.shape == (8, 16)
+        assert torch.equal(mine.grad.flatten(), theirs.grad)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"elementwise_affine": False}, {"dtype": torch.bfloat16}])
+def test_state_interchanges_with_torch_layer_norm(options):
+    ours, theirs = LayerNorm(64, **options), torch.nn.LayerNorm(64, **options)
+    random_parameters(theirs)
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    x = torch.randn(4, 64, dtype=options.get("dtype"))
+    assert torch.allclose(ours(x), theirs(x), rtol=1e-5 if x.dtype == torch.float32 else 1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("eps", [None, 1e-2])
+@pytest.mark.parametrize("affine", [False, True])
+def test_state_interchanges_with_torch_rms_norm(eps, affine):
+    ours = RMSNorm(64, eps, affine, casting_mode="gemma")
+    theirs = random_parameters(torch.nn.RMSNorm(64, eps, affine))
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    x = torch.randn(4, 64) * 1e-3  # so small that eps shows
+    assert torch.allclose(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_eps_none_is_what_torch_makes_of_it(device, dtype):
+    x = (torch.randn(4, 64, device=device) * 1e-3).to(dtype)  # where eps counts
+    module, theirs = RMSNorm(64, None, device=device), torch.nn.RMSNorm(64, None, device=device)
+    assert torch.equal(module(x), truenorm.rms_norm(x, module.weight, eps=torch.finfo(torch.float32).eps))
+    torch.testing.assert_close(module(x), theirs(x).to(dtype))
+
+
+def test_weight_starts_where_it_multiplies_by_one():
+    assert torch.equal(RMSNorm(4).weight, torch.ones(4))
+    gemma = RMSNorm(4, offset=1.0)
+    assert torch.equal(gemma.weight, torch.zeros(4))
+    random_parameters(gemma).reset_parameters()
+    assert torch.equal(gemma.weight, torch.zeros(4))
+    layer = random_parameters(LayerNorm(4))
+    layer.reset_parameters()
+    assert torch.equal(layer.weight, torch.ones(4)) and torch.equal(layer.bias, torch.zeros(4))
+
+
+def test_attributes_that_patched_modules_rely_on():
+    module = RMSNorm(4, 1e-3, offset=1.0, casting_mode="gemma", in_place=True, row_mode=True)
+    names = ("variance_epsilon", "offset", "casting_mode", "in_place", "row_mode")
+    assert [getattr(module, name) for name in names] == [1e-3, 1.0, "gemma", True, True]
+    module.variance_epsilon = 1e-4
+    assert module.eps == 1e-4
+
+
+def test_device_and_type_of_the_parameters():
+    module = LayerNorm(4, device="meta", dtype=torch.bfloat16)
+    assert module.weight.is_meta and module.bias.dtype == torch.bfloat16
+    assert RMSNorm(4, elementwise_affine=False, bias=True).bias is None
+
+
+def test_a_shape_that_does_not_fit_is_named():
+    with pytest.raises(RuntimeError, match=r"x: got shape \[2, 8\]; needs one that ends with \[16\]"):
+        RMSNorm(16)(torch.randn(2, 8))
+    with pytest.raises(RuntimeError, match=r"residual: got shape \[2, 8\]"):
+        FusedAddRMSNorm(16)(torch.randn(2, 16), torch.randn(2, 8))
+    with pytest.raises(ValueError, match="normalized_shape"):
+        RMSNorm(0)
+    with pytest.raises(TypeError):
+        RMSNorm([64.5])
+    with pytest.raises(TypeError, match="x: got str; needs a Tensor"):
+        RMSNorm(64)("s")
+    with pytest.raises(ValueError, match="casting_mode"):
+        RMSNorm(4, casting_mode="lama")
+
+
+def test_repr_copies_and_pickles():
+    module = random_parameters(RMSNorm(4, offset=1.0, casting_mode="gemma"))
+    expected = "(4,), eps=1e-06, elementwise_affine=True, bias=False, offset=1.0, casting_mode=gemma"
+    assert repr(module) == f"RMSNorm({expected})"
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other.weight, module.weight)
+        assert repr(other) == repr(module)
