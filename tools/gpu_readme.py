@@ -4,7 +4,8 @@
     tools/gpu_readme.py                 rewrite what stands between the markers
     tools/gpu_readme.py --check         only say whether that would change anything: exit code 1 where it would
 
-A table's place is marked by two comments, `<!-- evidence/nvidia-h200.json: speed -->` (or accuracy) and `<!-- end -->`.
+A table's place is marked by two comments, `<!-- evidence/nvidia-h200.json: speed -->` (or accuracy; of
+evidence/torch/nvidia-h200.json: calls, training) and `<!-- end -->`.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import gpu_record  # noqa: E402
+import gpu_torch_record  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"<!-- (evidence/\S+\.json): (\w+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
@@ -86,6 +88,7 @@ def accuracy_table(record):
 
 
 TABLES = {"speed": speed_table, "accuracy": accuracy_table}
+TORCH_TABLES = {"calls": gpu_torch_record.calls_table, "training": gpu_torch_record.training_table}
 
 
 def rewritten(text, root):
@@ -93,16 +96,18 @@ def rewritten(text, root):
 
     def block(found):
         path, name, _ = found.groups()
-        if name not in TABLES:
-            raise CannotWrite(f"{path}: there is no table {name}; there are {', '.join(TABLES)}")
+        of_torch = Path(path).parent.name == "torch"
+        tables = TORCH_TABLES if of_torch else TABLES
+        if name not in tables:
+            raise CannotWrite(f"{path}: there is no table {name}; there are {', '.join(tables)}")
         try:
             record = json.loads((Path(root) / path).read_text())
         except (OSError, ValueError) as error:
             raise CannotWrite(f"{path} cannot be read: {error}") from None
-        faults = gpu_record.problems(record)
+        faults = (gpu_torch_record if of_torch else gpu_record).problems(record)
         if faults:
             raise CannotWrite(f"{path} is no record: {faults[0]}")
-        return f"<!-- {path}: {name} -->\n\n{TABLES[name](record)}\n<!-- end -->\n"
+        return f"<!-- {path}: {name} -->\n\n{tables[name](record)}\n<!-- end -->\n"
 
     if len(MARKER.findall(text)) != 2 * len(BLOCK.findall(text)):
         raise CannotWrite("a marker has no counterpart")

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import gpu_record
+from gpu_format import NUMBER, want
 
 FORMAT = 1
 COVERED = [*gpu_record.COVERED, "bindings/torch", "python/truenorm"]
+KINDS = {"full": "forward + gradient", "forward": "forward, without gradients"}
 
 
 def sources_hash(root):
@@ -22,6 +24,31 @@ def line_of(calls, kind, name):
     return line
 
 
+def problems(record):
+    """What is wrong with a record's format, as sentences; none where it is well-formed."""
+    if not isinstance(record, dict):
+        return ["the record is no object"]
+    found = []
+    want(found, record, "", format=int, date=str, passed=bool, sources_sha256=str, name=str, driver=str, torch=str)
+    want(found, record, "", transformers=str, truenorm=str, devices=int, steps=list, calls=dict, training=list)
+    if found:
+        return found
+    for i, step in enumerate(record["steps"]):
+        want(found, step, f"steps[{i}].", name=str, outcome=str, seconds=NUMBER, detail=str)
+    if record["calls"] and want(found, record["calls"], "calls.", m=int, n=int, dtype=str, missing=dict, full=list,
+                                forward=list):  # fmt: skip
+        for kind in KINDS:
+            for i, line in enumerate(record["calls"].get(kind) or []):
+                want(found, line, f"calls.{kind}[{i}].", name=str, us=NUMBER, ratio=NUMBER)
+    for i, of in enumerate(record["training"]):
+        at = f"training[{i}]."
+        numbers = {"without": dict, "with": dict}
+        if want(found, of, at, model=str, batch=int, length=int, step_ratio=NUMBER, **numbers):
+            for key in ["without", "with"]:
+                want(found, of.get(key), f"{at}{key}.", step_ms=NUMBER, peak_mib=NUMBER, last_loss=NUMBER)
+    return found
+
+
 def stale(folder, root):
     """A sentence where a record is of other sources, or says that something failed, or there is none; else None."""
     records = sorted(Path(folder).glob("*.json"))
@@ -31,20 +58,23 @@ def stale(folder, root):
     for path in records:
         try:
             record = json.loads(path.read_text())
-            found, passed, date = record["sources_sha256"], record["passed"], record["date"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return f"{path.name} is no record"
-        if found != now:
-            return f"{path.name} is of {date} and other sources: run tools/gpu_torch again"
-        if passed is not True:
+        except (OSError, ValueError, RecursionError):
+            return f"{path.name} is no record: it cannot be read as JSON"
+        faults = problems(record)
+        if faults:
+            return f"{path.name} is no record: {faults[0]}"
+        if record["sources_sha256"] != now:
+            return f"{path.name} is of {record['date']} and other sources: run tools/gpu_torch again"
+        if not record["passed"]:
             return f"{path.name} says that not everything passed"
     return None
 
 
-def calls_text(calls):
+def calls_table(record):
+    calls = record["calls"]
     text = f"Host time a call, {calls['m']} x {calls['n']}, {calls['dtype']}: medians of shuffled rounds, in microseconds, "
     text += "and the ratio to the floor's.\n"
-    for kind, title in [("full", "forward + gradient"), ("forward", "forward, without gradients")]:
+    for kind, title in KINDS.items():
         text += f"\n| {title} | us | ratio |\n| --- | --- | --- |\n"
         text += "".join(f"| {line['name']} | {line['us']:.2f} | **{line['ratio']:.3f}** |\n" for line in calls[kind])
     for name, reason in calls["missing"].items():
@@ -52,12 +82,11 @@ def calls_text(calls):
     return text
 
 
-def training_text(training):
-    text = "Hugging Face's classes, random weights, BF16, AdamW; the same tokens with and without "
-    text += "`truenorm.integrations.transformers.patch`, in turns.\n\n"
+def training_table(record):
+    text = "Hugging Face's classes, random weights, BF16, AdamW; the same tokens with and without `patch(model)`, in turns.\n\n"
     text += "| shape of | tokens a step | ms a step, without | with | ratio | peak MiB, without | with | last loss, without "
     text += "| with |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-    for of in training:
+    for of in record["training"]:
         a, b = of["without"], of["with"]
         text += f"| {of['model']} | {of['batch']} x {of['length']} | {a['step_ms']:.2f} | {b['step_ms']:.2f} "
         text += f"| **{of['step_ratio']:.3f}** | {a['peak_mib']:.0f} | {b['peak_mib']:.0f} "
@@ -74,7 +103,7 @@ def markdown(record):
     for step in record["steps"]:
         text += f"| {step['name']} | {step['outcome']} | {step['seconds']:.1f} | {step['detail']} |\n"
     if record["calls"]:
-        text += f"\n## Calls\n\n{calls_text(record['calls'])}"
+        text += f"\n## Calls\n\n{calls_table(record)}"
     if record["training"]:
-        text += f"\n## Training\n\n{training_text(record['training'])}"
+        text += f"\n## Training\n\n{training_table(record)}"
     return text

@@ -67,6 +67,10 @@ class GpuTorch(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.write(record(self.root) | {"passed": False})
         self.stale("not everything passed")
+        whole = record(self.root)
+        del whole["training"][0]["with"]["last_loss"]
+        self.write(whole)
+        self.stale("training[0].with")
         for damaged in ["", "[", "[]", "{}", "3", '{"passed": true}', "[" * 100000]:
             with self.subTest(damaged=damaged[:20]):
                 self.write(damaged)
