@@ -18,6 +18,7 @@ import time
 
 import torch
 import transformers
+
 from truenorm.integrations import transformers as integration
 
 TURN = 10
@@ -43,7 +44,8 @@ class Training:
 
     def __init__(self, config, device, patched, batches):
         torch.manual_seed(0)
-        self.model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to(device).train()
+        with device:  # where weights are made, too: that takes long on a CPU
+            self.model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).train()
         self.patched = integration.patch(self.model) if patched else None
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=device.type == "cuda")
         self.batches, self.losses, self.seconds = batches, [], []
@@ -92,8 +94,9 @@ def compare(name, config, device, options):
     found["norms"] = sum(1 for m in trainings[0].model.modules() if type(m).__name__.endswith("Norm"))
     for key, training, peak in zip(["without", "with"], trainings, peaks):
         losses = [float(loss) for loss in training.losses]
-        found[key] = {"step_ms": round(1e3 * statistics.median(training.seconds[TURN:]), 3), "peak_mib": peak,
-                      "first_loss": round(losses[0], 4), "last_loss": round(losses[-1], 4)}  # fmt: skip
+        seconds = statistics.median(training.seconds[TURN:] or training.seconds)
+        found[key] = {"step_ms": round(1e3 * seconds, 3), "peak_mib": peak, "first_loss": round(losses[0], 4),
+                      "last_loss": round(losses[-1], 4)}  # fmt: skip
     found["step_ratio"] = round(found["with"]["step_ms"] / found["without"]["step_ms"], 4)
     return found
 
