@@ -1,5 +1,6 @@
 """What PyTorch's autograd promises of an operation: which gradients, saved tensors, versions, threads, and refusals."""
 
+import sys
 import threading
 
 import pytest
@@ -271,6 +272,42 @@ def test_threads_with_different_options_at_once(device):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+class InPython(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy
+
+
+def python_of_the_backward(function):
+    """The Python functions that run while the gradient of function is computed, on the thread that asks for it."""
+    x = torch.randn(4, N, requires_grad=True)  # the CPU's nodes run on that thread
+    y, dy, seen = function(x), torch.ones(4, N), set()
+
+    def note(frame, event, argument):
+        if event == "call":
+            seen.add(frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        torch.autograd.grad(y, x, dy)
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def test_no_python_runs_in_the_backward():
+    weight = torch.ones(N, requires_grad=True)
+    engine = python_of_the_backward(lambda x: x * 1)
+    assert python_of_the_backward(lambda x: truenorm.rms_norm(x, weight)) == engine
+    assert python_of_the_backward(lambda x: truenorm.layer_norm(x, N, weight, weight)) == engine
+    assert python_of_the_backward(lambda x: truenorm.fused_add_rms_norm(x, x, weight)[0]) == engine
+    assert python_of_the_backward(InPython.apply) > engine  # what this would look like
 
 
 def test_hooks_on_tensors_and_on_the_node(device):
