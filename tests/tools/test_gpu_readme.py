@@ -21,7 +21,7 @@ class Readme(unittest.TestCase):
     def test_its_tables_are_those_of_the_records(self):
         text = (ROOT / "README.md").read_text()
         blocks = gpu_readme.BLOCK.findall(text)
-        self.assertEqual({name for _, name, _ in blocks}, set(gpu_readme.TABLES))
+        self.assertEqual({name for _, name, _ in blocks}, {*gpu_readme.TABLES, *gpu_readme.TORCH_TABLES})
         self.assertTrue(gpu_readme.rewritten(text, ROOT) == text, "README.md is out of date: run tools/gpu_readme.py")
         self.assertEqual(gpu_readme.main(["--check"]), 0)
 
@@ -49,6 +49,21 @@ class Generator(unittest.TestCase):
     def rewritten(self, text):
         (self.root / "evidence/gpu.json").write_text(gpu_record.dump(self.record))
         return gpu_readme.rewritten(text, self.root)
+
+    def test_tables_of_the_pytorch_package(self):
+        record = json.loads((ROOT / "evidence/torch/nvidia-h200.json").read_text())
+        path = self.root / "evidence/torch/gpu.json"
+        path.parent.mkdir()
+        record["training"][0]["step_ratio"] = 0.123
+        path.write_text(json.dumps(record))
+        text = marked("training", "evidence/torch/gpu.json") + marked("calls", "evidence/torch/gpu.json")
+        new = gpu_readme.rewritten(text, self.root)
+        self.assertIn("| **0.123** |", new)
+        self.assertIn("| forward + gradient | us | ratio |", new)
+        self.expect_refused(marked("speed", "evidence/torch/gpu.json"), "there is no table speed")
+        del record["training"][0]["step_ratio"]
+        path.write_text(json.dumps(record))
+        self.expect_refused(text, "is no record: training[0].step_ratio")
 
     def expect_refused(self, text, saying):
         with self.assertRaises(gpu_readme.CannotWrite) as caught:
