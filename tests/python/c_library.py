@@ -5,62 +5,14 @@ It is another build of the core (TRUENORM_LIBRARY), called on one thread with pl
 
 import ctypes
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-TYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("dtype", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("shape", ctypes.c_int64 * 3),
-        ("strides", ctypes.c_int64 * 3),
-    ]
-
-
-class _Workspace(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("size", ctypes.c_size_t),
-        ("counters", ctypes.c_void_p),
-        ("counters_size", ctypes.c_size_t),
-    ]
-
-
-class _Error(ctypes.Structure):
-    _fields_ = [("message", ctypes.c_char * 512)]
-
-
-def _fields(*names):
-    return [(name, _Tensor) for name in names]
-
-
-class _Forward(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("op", ctypes.c_int32),
-        ("rounding", ctypes.c_int32),
-        ("eps", ctypes.c_float),
-        ("offset", ctypes.c_float),
-        ("in_place", ctypes.c_uint32),
-        *_fields("x", "residual", "weight", "bias", "y", "residual_out", "mean", "rstd"),
-    ]
-
-
-class _Backward(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("op", ctypes.c_int32),
-        ("rounding", ctypes.c_int32),
-        ("x_dtype", ctypes.c_int32),
-        ("offset", ctypes.c_float),
-        ("in_place", ctypes.c_uint32),
-        *_fields("dy", "ds", "s", "weight", "mean", "rstd", "dx", "dresidual", "dweight", "dbias"),
-    ]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from c_interface import TN_DTYPES, TnBackwardArgs, TnError, TnForwardArgs, TnWorkspace, view  # noqa: E402
 
 
 def _library():
@@ -70,26 +22,14 @@ def _library():
     return ctypes.CDLL(path)
 
 
-def _matrix(t):
-    if t is None:
-        return _Tensor()
-    return _Tensor(t.data_ptr(), TYPES[t.dtype], 2, (t.shape[0], t.shape[1], 0), (t.shape[1], 1, 0))
-
-
-def _vector(t):
-    if t is None:
-        return _Tensor()
-    return _Tensor(t.data_ptr(), TYPES[t.dtype], 1, (t.numel(), 0, 0), (1, 0, 0))
-
-
 def _run(name, args):
     library = _library()
-    error = _Error()
-    needed = _Workspace()
+    error = TnError()
+    needed = TnWorkspace()
     status = getattr(library, f"tn_{name}_workspace")(None, ctypes.byref(args), ctypes.byref(needed), ctypes.byref(error))
     assert status == 0, error.message.decode()
     scratch = ctypes.create_string_buffer(max(needed.size, 1))
-    given = _Workspace(ctypes.addressof(scratch), needed.size, None, 0)
+    given = TnWorkspace(ctypes.addressof(scratch), needed.size, None, 0)
     status = getattr(library, f"tn_{name}")(None, ctypes.byref(args), ctypes.byref(given), ctypes.byref(error))
     assert status == 0, error.message.decode()
 
@@ -122,9 +62,9 @@ def expected(op, x, residual, weight, bias, dy, ds, *, columns=1, eps, offset, r
     s = None if residual is None else torch.empty(rows, n, dtype=s_dtype or residual.dtype)
     rstd = torch.empty(rows)
     mean = torch.empty(rows) if op == 2 else None
-    forward = _Forward(
-        ctypes.sizeof(_Forward), op, rounding, eps, offset, 0, _matrix(x_), _matrix(r_), _vector(w_), _vector(b_),
-        _matrix(y), _matrix(s), _vector(mean), _vector(rstd),
+    forward = TnForwardArgs(
+        ctypes.sizeof(TnForwardArgs), op, rounding, eps, offset, 0, view(x_), view(r_), view(w_), view(b_),
+        view(y), view(s), view(mean), view(rstd),
     )  # fmt: skip
     _run("forward", forward)
     out = {"y": y.reshape(shape), "s": None if s is None else s.reshape(shape)}
@@ -134,10 +74,10 @@ def expected(op, x, residual, weight, bias, dy, ds, *, columns=1, eps, offset, r
     dresidual = None if residual is None else torch.empty(rows, n, dtype=residual.dtype)
     dweight = None if weight is None else torch.empty(n, dtype=weight.dtype)
     dbias = None if bias is None else torch.empty(n, dtype=bias.dtype)
-    backward = _Backward(
-        ctypes.sizeof(_Backward), op, rounding, TYPES[x.dtype], offset, 0, _matrix(dy_), _matrix(ds_),
-        _matrix(x_ if s is None else s), _vector(w_), _vector(mean), _vector(rstd), _matrix(dx), _matrix(dresidual),
-        _vector(dweight), _vector(dbias),
+    backward = TnBackwardArgs(
+        ctypes.sizeof(TnBackwardArgs), op, rounding, TN_DTYPES[x.dtype], offset, 0, view(dy_), view(ds_),
+        view(x_ if s is None else s), view(w_), view(mean), view(rstd), view(dx), view(dresidual),
+        view(dweight), view(dbias),
     )  # fmt: skip
     _run("backward", backward)
     out["dx"] = dx.reshape(shape)
