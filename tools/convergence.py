@@ -8,12 +8,13 @@ A Llama-shaped and a Gemma-3-shaped model train in FP32 and BF16, with the norms
 on the text in several orders, and truenorm's once more. Exits with 1 where a repeated training has other bits, or final
 losses with and without truenorm differ by more than those of different orders do.
 
-Needs truenorm, torch and transformers; --gemma also gguf.
+Needs truenorm, torch and transformers; --gemma also gguf and accelerate, without which transformers loads no GGUF file.
 """
 
 import argparse
 import concurrent.futures
 import importlib.metadata
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -67,6 +68,10 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="train nothing, write the documents anew")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trainings at once (all cores)")
     arguments = parser.parse_args()
+    missing = [name for name in ("gguf", "accelerate") if arguments.gemma and importlib.util.find_spec(name) is None]
+    if missing:  # said now, not after half an hour of training
+        print(f"convergence: --gemma needs {' and '.join(missing)}", file=sys.stderr)
+        return 2
     record = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not arguments.report:
         record["text"] = describe_text()
