@@ -101,6 +101,26 @@ TEST(CudaPlan, FewWarpsTakeWhatThereIs) {
   EXPECT_FALSE(plan_strips(kManyRows, 2560, true, false, true, kA100).few_warps);
 }
 
+// Large copies are for tiles that are large, or whose rows start in the middle of sectors, and for kernels that have
+// them.
+TEST(CudaPlan, LargeCopiesWhereTheyAreFaster) {
+  const auto large = [](std::int64_t n, bool add, bool single, bool layer, bool sectors, const Device& device = kH200) {
+    return plan_large_copies(plan_strips(kManyRows, n, add, single, true, device), add, single, layer, sectors, device);
+  };
+  EXPECT_TRUE(large(4096, true, false, false, true));
+  EXPECT_TRUE(large(4096, true, false, true, true));
+  EXPECT_TRUE(large(8192, true, true, true, true));
+  EXPECT_TRUE(large(6144, false, false, false, true));   // few warps, four rows each
+  EXPECT_FALSE(large(4096, false, false, false, true));  // 32 KiB a tile
+  EXPECT_TRUE(large(8192, false, false, false, false));
+  EXPECT_FALSE(large(8200, false, false, false, false));  // 18 KiB a tile
+  EXPECT_FALSE(large(6144, false, false, true, false));   // LayerNorm without ds
+  EXPECT_FALSE(large(4096, false, true, false, true));    // FP32 without ds
+  EXPECT_FALSE(large(2048, true, false, false, true));    // two teams a thread block
+  EXPECT_FALSE(large(32768, true, false, false, true));
+  EXPECT_FALSE(large(4096, true, false, false, true, kA100));
+}
+
 TEST(CudaPlan, ForwardsFitOnTheDevice) {
   for (const std::int64_t m : {std::int64_t{1}, std::int64_t{200}, kManyRows}) {
     for (std::int64_t n = 1; n <= 2 * kMostColumns; n += n < 5000 ? 1 : 7) {

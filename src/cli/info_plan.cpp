@@ -178,6 +178,7 @@ Json fields(const cuda::StripsPlan& plan) {
           {"threads", plan.threads()},
           {"chunks_per_thread", plan.chunks},
           {"rows_per_tile", plan.rows_per_tile},
+          {"large_copies", plan.large_copies},
           {"columns_per_thread_block", plan.columns},
           {"groups", plan.groups},
           {"cluster", plan.cluster()},

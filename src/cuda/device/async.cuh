@@ -88,6 +88,21 @@ __device__ __forceinline__ void barrier_arrive_expecting(Barrier* b, unsigned in
   }
 }
 
+// Lets copy_bytes_async use initialised barriers.
+__device__ __forceinline__ void barrier_init_done_for_copies() {
+  if constexpr (kHasClusters) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Copies `bytes`, a multiple of sixteen, from one multiple of sixteen to another in shared memory, and brings the
+// barrier as many bytes nearer.
+__device__ __forceinline__ void copy_bytes_async(unsigned int to, const void* from, int bytes, Barrier* b) {
+  if constexpr (kHasClusters) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(shared_address(b))
+                 : "memory");
+  }
+}
+
 // `parity`: of the phase waited for, 0 for the first.
 __device__ __forceinline__ void barrier_wait(Barrier* b, unsigned int parity) {
   const unsigned int at = shared_address(b);

@@ -24,7 +24,8 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
   using Tiles::a, Tiles::p, Tiles::thread, Tiles::lane, Tiles::warp, Tiles::slot, Tiles::member;
   using Tiles::first, Tiles::begin, Tiles::own, Tiles::has, Tiles::column_bytes, Tiles::half_of, Tiles::kStep;
   using Tiles::lanes, Tiles::kKernel, Tiles::kRows, Tiles::kWarp, Tiles::kCluster, Tiles::kLag, Tiles::kStages;
-  using Tiles::tiles, Tiles::row, Tiles::place, Tiles::fetch, Tiles::chunk, Tiles::read_statistics, Tiles::dx;
+  using Tiles::tiles, Tiles::row, Tiles::place, Tiles::places, Tiles::fetch, Tiles::chunk, Tiles::read_statistics,
+      Tiles::dx;
   using typename Tiles::Statistics;
 
   static constexpr int kTeams = kKernel.teams();
@@ -126,6 +127,10 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
       // The other thread block of a cluster stores its sums here; one more arrival says how many bytes they are.
       barrier_init(barriers - slot_of_sums() * kSumPlaces + thread, K * C * a.team_warps + (kCluster > 1 ? 1 : 0));
     }
+    if constexpr (Tiles::kLargeCopies) {
+      const int of = thread - kTeams * kSumPlaces;
+      if (of >= 0 && of < places.kBarriers) places.init(of, a.team_warps);
+    }
     barrier_init_done();
     auto* const all = reinterpret_cast<float4*>(sums - slot_of_sums() * kSumPlaces * kTileSums);
     for (int i = thread; i < kTeams * kSumPlaces * kTileSums / 4; i += blockDim.x) {
@@ -140,8 +145,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
 #pragma unroll 1
     for (int at = 0; at < steps; ++at) {
       if (at < tiles) {
-        copies_wait_but_last();
-        __syncwarp();
+        this->wait_for_tile(at);
         make_sums(turn + at);
       }
       // As soon as all sums are there: the last gradients are made while the partial sums travel.
@@ -149,10 +153,14 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
         publish(group);
         if (last) grid_arrive(a.counter, gridDim.x);
       }
-      if (at >= kLag && at - kLag < tiles) make_gradients(turn + at - kLag, row - kLag * rows);
+      if (at >= kLag && at - kLag < tiles) {
+        const int behind = place - kLag, where = behind < 0 ? behind + kStages : behind;
+        make_gradients(turn + at - kLag, row - kLag * rows, where);
+        this->done_with_tile(where);
+      }
       place = this->next_place();
       row += rows;
-      __syncwarp();  // all lanes have read what the next copies are written over
+      this->wait_for_next_place(at + 2);
       fetch(at + 2, 1);
     }
     turn += tiles;
@@ -252,11 +260,10 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
     for (int mask = 1; mask < kLanes; mask *= 2) sum = Scalar::add(sum, from_lane_xor(sum, mask));
   }
 
-  // ---- The gradients of a tile whose first row is `r`, kLag places back.
+  // ---- The gradients of a tile whose first row is `r`, at place `where`.
 
-  __device__ __forceinline__ void make_gradients(int turn_of, int r) {
+  __device__ __forceinline__ void make_gradients(int turn_of, int r, int where) {
     if constexpr (!kWarp) wait_for_sums(turn_of);
-    const int behind = place - kLag, where = behind < 0 ? behind + kStages : behind;
     Statistics with;
     read_statistics(where, with);
     constexpr int kOfSum = kWarp ? kWidth : kLanes;  // lanes that have the same sum

@@ -4,6 +4,7 @@
 
 #include "cuda/device/anywhere.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/tile_places.cuh"
 #include "cuda/tuning/strips.hpp"
 
 namespace truenorm::cuda {
@@ -16,6 +17,7 @@ struct StripsArgs {
   };
   Matrix dy, s;
   int m, n, strips, log_strips, log_lanes, teams, team_warps, columns;
+  int tiles_by_threads;  // the first tiles of a strip, which each thread copies its part of; large copies bring others
   Vec weight;
   const float *rstd, *mean;
   float offset;      // as effective_offset gives it
@@ -30,6 +32,9 @@ struct StripsArgs {
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
+
+// The first two tiles come sooner if each thread asks for what it needs itself.
+inline constexpr int kTilesByThreads = 2;
 
 // Where a row lies, if rows are not at equal distances. Out of line: few calls have such rows.
 struct StripsRow {
@@ -56,6 +61,9 @@ struct StripsTiles {
   static constexpr bool kPairs = kSingle && kWhole && (kTeam == Team::kBlock || kTeam == Team::kCluster);
   static constexpr int kNothing = kPairs ? -kChunk : 0;  // what a lane has left of a row that is not there
 
+  static constexpr bool kByRows = kKernel.by_rows();
+  static constexpr bool kLargeCopies = has_large_copies(kKernel, kLayer) && kHasClusters;
+
   static constexpr int kTiles = kKernel.sums_bytes() + kKernel.scratch_bytes();  // in shared memory
   static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
   static constexpr int kTileBytes = kKernel.tile_bytes(), kMatrix = kKernel.matrix_bytes();
@@ -69,8 +77,8 @@ struct StripsTiles {
         warp(thread >> 5),
         lanes(kWarp && C == 1 ? 1 << a.log_lanes : 32),
         in_run(lane & (lanes - 1)),
-        tiles_at(memory + kTiles +
-                 (kWhole ? (kSingle ? 2 * thread - in_run : thread) * 16 : thread / lanes * run_bytes(lanes))),
+        places(reinterpret_cast<Barrier*>(memory + kKernel.sums_bytes() - kCopyBarriers)),
+        tiles_at(memory + kTiles + in_tile()),
         to_tiles(in_register(shared_address(tiles_at))),
         statistics(reinterpret_cast<float*>(memory + kTiles + kStages * kTileBytes) + warp * 32) {
     if constexpr (kWarp) {
@@ -84,6 +92,13 @@ struct StripsTiles {
       if constexpr (kCluster > 1) begin = static_cast<int>(cluster_rank()) * a.columns;
       own = a.n - begin < a.columns ? a.n - begin : a.columns;
     }
+  }
+
+  // Where in a tile this thread's first sixteen bytes are; 0 of FP32 by rows, where that depends on the operand's type.
+  __device__ __forceinline__ int in_tile() const {
+    if constexpr (kByRows) return kSingle ? 0 : (warp * C * 32 + lane) * 16;
+    if constexpr (!kWhole) return thread / lanes * run_bytes(lanes);
+    return (kSingle ? 2 * thread - in_run : thread) * 16;
   }
 
   struct Statistics {
@@ -142,6 +157,13 @@ struct StripsTiles {
         copy_word_async(at_word, a.rstd + r_of_lane);
         if constexpr (kLayer) copy_word_async(at_word + 64, a.mean + r_of_lane);
       }
+      if constexpr (kLargeCopies) {
+        if (k >= a.tiles_by_threads) {
+          copy_rows(there, r);
+          copies_commit();
+          return;
+        }
+      }
 #pragma unroll
       for (int b = 0; b < kRows; ++b) {
         if (r >= a.m) break;
@@ -159,6 +181,66 @@ struct StripsTiles {
     copies_commit();
   }
 
+  // Has whole rows copied to place `there`, of which the first is r. Warps take turns, so that none falls behind.
+  __device__ __forceinline__ void copy_rows(int there, int r) {
+    if (thread == copier * 32) {
+      const int dy_bytes = own * bytes_each<kType>(p.dy.type), s_bytes = own * bytes_each<kType>(p.s.type),
+                ds_bytes = kAdd ? own * bytes_each<kType>(p.ds.type) : 0;
+      const int rows = (a.m - r + a.strips - 1) >> a.log_strips;
+      Barrier* const copied = places.expect(there, (rows < kRows ? rows : kRows) * (dy_bytes + s_bytes + ds_bytes));
+      unsigned int to = to_tiles - in_tile() + there * kTileBytes;
+      StripsRow top{dy, s, ds};
+#pragma unroll
+      for (int b = 0; b < kRows; ++b) {
+        if (r >= a.m) break;
+        if (!a.in_order) {
+          look_up(r);
+          top = {dy, s, ds};
+        }
+        // From this thread's columns to the thread block's: it is a warp's first.
+        copy_bytes_async(to, top.dy - first * bytes_each<kType>(p.dy.type), dy_bytes, copied);
+        copy_bytes_async(to + kMatrix, top.s - first * bytes_each<kType>(p.s.type), s_bytes, copied);
+        if constexpr (kAdd) {
+          copy_bytes_async(to + 2 * kMatrix, top.ds - first * bytes_each<kType>(p.ds.type), ds_bytes, copied);
+        }
+        top.dy += a.dy.step;
+        top.s += a.s.step;
+        if constexpr (kAdd) top.ds += a.ds.step;
+        r += a.strips;
+        to += C * kOfChunk;
+      }
+    }
+    __syncwarp();
+    dy += kRows * a.dy.step;
+    s += kRows * a.s.step;
+    if constexpr (kAdd) ds += kRows * a.ds.step;
+    copier = copier + 1 == a.team_warps ? 0 : copier + 1;
+  }
+
+  // Tile k is there, the one at hand.
+  __device__ __forceinline__ void wait_for_tile(int k) {
+    copies_wait_but_last();
+    __syncwarp();
+    if constexpr (kLargeCopies) {
+      if (k >= a.tiles_by_threads) places.wait_for_copies(place);
+    }
+  }
+
+  // This warp has read the tile at `where`.
+  __device__ __forceinline__ void done_with_tile(int where) {
+    __syncwarp();
+    if constexpr (kLargeCopies) {
+      if (a.tiles_by_threads == kTilesByThreads) places.done(where, lane);
+    }
+  }
+
+  // Tile k may be copied to the next place.
+  __device__ __forceinline__ void wait_for_next_place(int k) {
+    if constexpr (kLargeCopies) {
+      if (k >= a.tiles_by_threads && k < tiles) places.wait_until_read(next_place());
+    }
+  }
+
   __device__ __forceinline__ void look_up(int r) {
     const StripsRow of = row_by_row(p, r);
     dy = of.dy + bytes_to_copy(p.dy.type);
@@ -169,6 +251,8 @@ struct StripsTiles {
   // `from`: bytes_to_copy into a row that goes to `to` in shared memory.
   __device__ __forceinline__ void copy_row(int to, const std::byte* from, Type type) const {
     const int size = bytes_each<kType>(type), column = column_to_copy(type);
+    const int of_chunk = kByRows ? kStep * size : kOfChunk;
+    if constexpr (kByRows && kSingle) to += column * size;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const std::byte* const at = from + c * kStep * size;
@@ -177,9 +261,9 @@ struct StripsTiles {
         copy_run(to_tiles + to + c * kOfChunk, at, left, type, in_run, lanes);
         continue;
       }
-      copy_piece(to + c * kOfChunk, at, column + c * kStep);
+      copy_piece(to + c * of_chunk, at, column + c * kStep);
       if (two_turns(type)) {
-        copy_piece(to + c * kOfChunk + lanes * 16, at + lanes * 16, column + c * kStep + lanes * 4);
+        copy_piece(to + c * of_chunk + lanes * 16, at + lanes * 16, column + c * kStep + lanes * 4);
       }
     }
   }
@@ -198,7 +282,9 @@ struct StripsTiles {
   // Chunk c of row b of a matrix (0: dy, 1: s, 2: ds), which starts `half` bytes into a word.
   __device__ __forceinline__ Chunk<kType> chunk(const std::byte* tile, int matrix, int b, int c, Type type,
                                                 int half) const {
-    const std::byte* const from = tile + matrix * kMatrix + (b * C + c) * kOfChunk;
+    const bool two = two_turns(type);
+    const int in_row = !kByRows ? c * kOfChunk : kSingle ? (first + c * kStep) * (two ? 4 : 2) : c * kStep * 2;
+    const std::byte* const from = tile + matrix * kMatrix + b * C * kOfChunk + in_row;
     const auto at = [&](int bytes) { return *reinterpret_cast<const uint4*>(from + bytes); };
     Chunk<kType> v;
     if constexpr (!kSingle) {
@@ -208,9 +294,8 @@ struct StripsTiles {
       values_of_run(type, from, half, in_run, v.v);
       return v;
     } else {
-      const bool two = two_turns(type);
       // Of eight lanes that read together, four begin with the second half, so that they read from different banks.
-      const int base = two ? in_run * 16 : 0, other = two && (lane & 4) != 0 ? 16 : 0;
+      const int base = two && !kByRows ? in_run * 16 : 0, other = two && (lane & 4) != 0 ? 16 : 0;
       const uint4 one = at(base + other), rest = two ? at(base + 16 - other) : one;
       const bool turned = other != 0;
       const uint4 low = select(turned, rest, one), high = select(turned, one, rest);
@@ -258,7 +343,8 @@ struct StripsTiles {
   const spec::BackwardCall& p;
   const int thread, lane, warp;
   const int lanes, in_run;       // a run of lanes that have neighbouring chunks, and this lane's place there
-  std::byte* const tiles_at;     // this thread's first sixteen bytes
+  TilePlaces<kStages> places;    // for large copies
+  std::byte* const tiles_at;     // the first tile, in_tile
   const unsigned int to_tiles;   // the same as a shared address
   float* const statistics;       // this warp's: of each stage 16 values of rstd, 16 of mean
   int slot;                      // this thread's strip, of the thread block's
@@ -266,6 +352,7 @@ struct StripsTiles {
   int first, begin = 0, own;     // columns: this thread's first, the thread block's first and number
   int tiles, row;                // of this thread's strip: its tiles, the first row of the one at hand
   int place = 0;                 // of the tile at hand
+  int copier = 0;                // the warp that has the next tile copied
   const std::byte *dy, *s, *ds;  // this thread's columns of rows to come
   std::byte* dx;
 };

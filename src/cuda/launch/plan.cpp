@@ -25,6 +25,13 @@ bool aligned(const Rows& t, std::int64_t m) {
 
 bool aligned(const Vec& v) { return !v.present || aligned(v.data); }
 
+// Whether all rows start at multiples of 32 bytes.
+bool starts_sectors(const Rows& t, std::int64_t m) {
+  const auto at = [](const auto& v) { return v % 32 == 0; };
+  return !t.present || (at(reinterpret_cast<std::uintptr_t>(t.data)) &&
+                        (t.inner <= 1 || m <= 1 || at(t.inner_stride)) && (t.inner >= m || at(t.outer_stride)));
+}
+
 bool same_place(const Rows& a, const Rows& b) { return a.present && b.present && a.data == b.data; }
 
 }  // namespace
@@ -72,6 +79,11 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
     plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, whole_chunks(call), device);
   }
   if (plan.strips.fits) {
+    const bool sectors =
+        starts_sectors(call.dy, call.m) && starts_sectors(call.s, call.m) && starts_sectors(call.ds, call.m);
+    plan.strips.large_copies =
+        whole_chunks(call) &&
+        plan_large_copies(plan.strips, call.ds.present, matrices(call) == Type::f32, call.layer_norm, sectors, device);
     if (columns) {
       plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * plan.strips.pitch) * sizeof(float);
       plan.scratch.counters = kCounterBytes;

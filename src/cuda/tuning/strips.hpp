@@ -21,9 +21,10 @@ struct StripsPlan {
   int teams = 1;           // of a thread block
   int team_warps = 1;      // of a team, in each thread block
   bool few_warps = false;  // the kernel for teams that have few warps in a thread block
-  std::int64_t columns = 0;  // of a row that a thread block has; the last of a cluster may have fewer
-  std::int64_t pitch = 0;    // floats from a row of partial sums to the next: the columns and a few more
-  std::int64_t groups = 0;   // of the strips of a thread block that have rows: as many partial sums
+  std::int64_t columns = 0;   // of a row that a thread block has; the last of a cluster may have fewer
+  std::int64_t pitch = 0;     // floats from a row of partial sums to the next: the columns and a few more
+  std::int64_t groups = 0;    // of the strips of a thread block that have rows: as many partial sums
+  bool large_copies = false;  // one thread has whole rows copied, from the third tile on
   std::size_t shared_bytes = 0;
 
   constexpr int cluster() const { return team == Team::kCluster ? 2 : 1; }
@@ -35,6 +36,7 @@ struct StripsPlan {
 inline constexpr int kTileSums = 256;  // floats a tile where a row has several warps: rows * sums * blocks of a row
 inline constexpr int kSumPlaces = 4;   // tiles that have a place for those
 inline constexpr int kMostLag = 1;
+inline constexpr int kCopyBarriers = 96;  // bytes: two barriers a place, and as many as let tiles start at 128
 
 // What a kernel is compiled for, and what follows from that.
 struct StripsKernel {
@@ -86,9 +88,14 @@ struct StripsKernel {
   // ---- Shared memory, in this order: barriers and sums of several warps, scratch of the last sums, tiles, statistics.
 
   constexpr int teams() const { return team == Team::kHalf ? 2 : 1; }  // where a team has several warps
+  // Whether a tile's rows lie in shared memory as they do in memory, so that large copies may bring them. FP32 has its
+  // chunks' places to work out then, which costs more than it gives without ds.
+  constexpr bool by_rows() const {
+    return whole && (team == Team::kBlock || team == Team::kCluster) && (add || !single);
+  }
   constexpr int sums_bytes() const {
     constexpr std::size_t kPlace = sizeof(unsigned long long) + kTileSums * sizeof(float);
-    return warp() ? 0 : static_cast<int>(kPlace) * teams() * kSumPlaces;
+    return warp() ? 0 : static_cast<int>(kPlace) * teams() * kSumPlaces + (by_rows() ? kCopyBarriers : 0);
   }
   // A block of a row for each warp, or for each of one half of the thread block, which the final sums use again; the
   // weight.
@@ -158,6 +165,23 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   plan.fits = plan.chunks <= kernel.most_chunks() && plan.threads() <= kernel.threads() &&
               plan.shared_bytes <= device.shared_bytes;
   return plan;
+}
+
+// Whether a kernel can have large copies. LayerNorm without ds is slower with them: it waits for each tile's sums
+// rather than for memory. Nor do tiles of three chunks a thread get large enough without ds.
+constexpr bool has_large_copies(const StripsKernel& kernel, bool layer) {
+  return kernel.by_rows() && (kernel.add || (!layer && kernel.chunks < 3));
+}
+
+// Whether they are worth it: where a tile is large enough to keep the memory busy while the one before it is used, or
+// large and has rows that start in the middle of sectors of 32 bytes (`sectors`: none does), which what a few lanes
+// copy by themselves then asks for twice.
+constexpr bool plan_large_copies(const StripsPlan& plan, bool add, bool single, bool layer, bool sectors,
+                                 const Device& device) {
+  const StripsKernel kernel{plan.chunks, single, add, plan.team, true, plan.few_warps};
+  const int warp_bytes = 32 * 8 * (single ? 4 : 2) * plan.chunks * plan.rows_per_tile * kernel.matrices();
+  return plan.fits && device.major >= 9 && has_large_copies(kernel, layer) &&
+         plan.team_warps * warp_bytes > (sectors ? 40 : 24) * 1024;
 }
 
 }  // namespace truenorm::cuda
