@@ -37,13 +37,13 @@ bench: build
 	@build/bin/truenorm bench
 
 test:
-	@tools/setup build tests python torch clang fuzz neon
+	@tools/setup build tests python torch-packages clang fuzz neon
 	@tools/test
 
 test-release: ; @tools/setup build tests && tools/test release
 test-data: ; @tools/setup build tests python && tools/test data
 test-package: ; @tools/setup build tests && tools/test package
-test-python: ; @tools/setup build tests torch && tools/test python
+test-python: ; @tools/setup build tests torch-packages && tools/test python
 test-clang: ; @tools/setup build tests clang && tools/test clang
 test-asan: ; @tools/setup build tests clang fuzz && tools/test asan
 test-fuzz: ; @tools/setup build tests clang fuzz && tools/test fuzz
