@@ -38,6 +38,7 @@ from truenorm.integrations._variants import Unknown, Variant, find_variant, para
 __all__ = ["Report", "patch", "patching", "unpatch"]
 
 _TYPES = frozenset((torch.float32, torch.bfloat16, torch.float16))
+_NUMBER = (int, float, type(None))  # an eps; the tuple is made once, not in every call
 
 
 class Entry(NamedTuple):
@@ -255,32 +256,35 @@ def _rms_norm(variant: Variant, module: nn.Module, x: Tensor) -> Tensor:
     _, eps_name, scaled, offset, casting_mode, promotes, _ = variant
     eps = getattr(module, eps_name)
     weight = module.weight if scaled else None
-    out_dtype = x.dtype
-    if x.shape[-1] == 0 or not isinstance(eps, int | float | type(None)):
+    x_dtype = out_dtype = x.dtype
+    columns = x.shape[-1]
+    if columns == 0 or not isinstance(eps, _NUMBER):
         return NotImplemented
     if scaled:
-        if weight.dtype not in _TYPES or weight.shape != x.shape[-1:]:
+        weight_dtype = weight.dtype
+        if weight_dtype not in _TYPES or weight.shape != (columns,):
             return NotImplemented
-        if promotes and weight.dtype is not out_dtype:
-            out_dtype = torch.promote_types(out_dtype, weight.dtype)
+        if promotes and weight_dtype is not x_dtype:
+            out_dtype = torch.promote_types(x_dtype, weight_dtype)
     return rms_norm(x, weight, None, eps, offset=offset, casting_mode=casting_mode, out_dtype=out_dtype)
 
 
 def _torch_rms_norm(module: nn.RMSNorm, x: Tensor) -> Tensor:
-    shape, weight = tuple(module.normalized_shape), module.weight
-    if not _fits(module, x, weight, None):
+    shape, weight, eps = tuple(module.normalized_shape), module.weight, module.eps
+    if not _fits(x, shape, eps, weight):
         return NotImplemented
     if len(shape) == 1:
-        return rms_norm(x, weight, None, module.eps, casting_mode="gemma")
+        return rms_norm(x, weight, None, eps, casting_mode="gemma")
     weight = None if weight is None else weight.flatten()
-    return rms_norm(x.flatten(-len(shape)), weight, None, module.eps, casting_mode="gemma").view(x.shape)
+    return rms_norm(x.flatten(-len(shape)), weight, None, eps, casting_mode="gemma").view(x.shape)
 
 
 def _torch_layer_norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
-    if not _fits(module, x, module.weight, module.bias):
+    shape, weight, bias, eps = tuple(module.normalized_shape), module.weight, module.bias, module.eps
+    if not (_fits(x, shape, eps, weight) and (bias is None or (bias.dtype in _TYPES and bias.shape == shape))):
         return NotImplemented
     out_dtype = torch.float32 if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
-    return layer_norm(x, tuple(module.normalized_shape), module.weight, module.bias, module.eps, out_dtype=out_dtype)
+    return layer_norm(x, shape, weight, bias, eps, out_dtype=out_dtype)
 
 
 def _served(x: Tensor) -> bool:
@@ -296,12 +300,10 @@ def _served(x: Tensor) -> bool:
     )
 
 
-def _fits(module: nn.RMSNorm | nn.LayerNorm, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    shape = tuple(module.normalized_shape)
+def _fits(x: Tensor, shape: tuple[int, ...], eps: float | None, weight: Tensor | None) -> bool:
     return (
-        len(shape) > 0
+        x.shape[-len(shape) :] == shape != ()
         and 0 not in shape
-        and tuple(x.shape[-len(shape) :]) == shape
-        and isinstance(module.eps, int | float | type(None))
-        and all(vector is None or (vector.dtype in _TYPES and vector.shape == shape) for vector in (weight, bias))
+        and isinstance(eps, _NUMBER)
+        and (weight is None or (weight.dtype in _TYPES and weight.shape == shape))
     )
