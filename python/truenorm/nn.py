@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import truenorm
+from truenorm._parameters import parameter
 
 __all__ = ["FusedAddRMSNorm", "LayerNorm", "RMSNorm"]
 
@@ -74,6 +75,14 @@ class _Norm(nn.Module):
             )
         return tensor if dims == 1 else tensor.flatten(-dims)
 
+    def _vectors(self) -> tuple[Tensor | None, Tensor | None]:
+        """weight and bias, as one dimension too."""
+        weight, bias = parameter(self, "weight"), parameter(self, "bias")
+        if len(self.normalized_shape) > 1:
+            weight = None if weight is None else weight.flatten()
+            bias = None if bias is None else bias.flatten()
+        return weight, bias
+
 
 class RMSNorm(_Norm):
     """Root mean square normalisation: y = x / sqrt(mean(x^2) + eps) * (weight + offset) + bias.
@@ -123,10 +132,7 @@ class RMSNorm(_Norm):
         return f"{super().extra_repr()}, casting_mode={self.casting_mode}"
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.weight, self.bias
-        if len(self.normalized_shape) > 1:
-            weight = None if weight is None else weight.flatten()
-            bias = None if bias is None else bias.flatten()
+        weight, bias = self._vectors()
         y = truenorm.rms_norm(
             self._rows("x", x),
             weight,
@@ -155,10 +161,7 @@ class FusedAddRMSNorm(RMSNorm):
         self.residual_dtype = residual_dtype
 
     def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias = self.weight, self.bias
-        if len(self.normalized_shape) > 1:
-            weight = None if weight is None else weight.flatten()
-            bias = None if bias is None else bias.flatten()
+        weight, bias = self._vectors()
         y, s = truenorm.rms_norm(
             self._rows("x", x),
             weight,
@@ -203,8 +206,8 @@ class LayerNorm(_Norm):
         return truenorm.layer_norm(
             x,
             self.normalized_shape,
-            self.weight,
-            self.bias,
+            parameter(self, "weight"),
+            parameter(self, "bias"),
             self.eps,
             offset=self.offset,
             residual=residual,

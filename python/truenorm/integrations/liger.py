@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from truenorm import fused_add_rms_norm, layer_norm, rms_norm
+from truenorm._parameters import parameter
 
 __all__ = [
     "LigerFusedAddRMSNorm",
@@ -161,7 +162,7 @@ class LigerRMSNorm(nn.Module):
     def forward(self, hidden_states: Tensor) -> Tensor:
         return liger_rms_norm(
             hidden_states,
-            self.weight,
+            parameter(self, "weight"),
             self.variance_epsilon,
             self.offset,
             self.casting_mode,
@@ -244,7 +245,7 @@ class LigerFusedAddRMSNorm(nn.Module):
         return liger_fused_add_rms_norm(
             hidden_states,
             residual,
-            self.weight,
+            parameter(self, "weight"),
             self.variance_epsilon,
             self.offset,
             self.casting_mode,
@@ -272,7 +273,7 @@ class LigerLayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(hidden_size))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        return liger_layer_norm(hidden_states, self.weight, self.bias, self.variance_epsilon)
+        return liger_layer_norm(hidden_states, parameter(self, "weight"), parameter(self, "bias"), self.variance_epsilon)
 
     def extra_repr(self) -> str:
         return f"{self.hidden_size}, eps={self.variance_epsilon}"

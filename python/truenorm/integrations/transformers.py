@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from truenorm import layer_norm, rms_norm
+from truenorm._parameters import parameter
 from truenorm.integrations._variants import Unknown, Variant, find_variant, parameter_name
 
 __all__ = ["Report", "patch", "patching", "unpatch"]
@@ -255,7 +256,7 @@ def _forward(original: type[nn.Module], variant: Variant) -> Callable[..., Tenso
 def _rms_norm(variant: Variant, module: nn.Module, x: Tensor) -> Tensor:
     _, eps_name, scaled, offset, casting_mode, promotes, _ = variant
     eps = getattr(module, eps_name)
-    weight = module.weight if scaled else None
+    weight = parameter(module, "weight") if scaled else None
     x_dtype = out_dtype = x.dtype
     columns = x.shape[-1]
     if columns == 0 or not isinstance(eps, _NUMBER):
@@ -270,7 +271,7 @@ def _rms_norm(variant: Variant, module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _torch_rms_norm(module: nn.RMSNorm, x: Tensor) -> Tensor:
-    shape, weight, eps = tuple(module.normalized_shape), module.weight, module.eps
+    shape, weight, eps = tuple(module.normalized_shape), parameter(module, "weight"), module.eps
     if not _fits(x, shape, eps, weight):
         return NotImplemented
     if len(shape) == 1:
@@ -280,7 +281,8 @@ def _torch_rms_norm(module: nn.RMSNorm, x: Tensor) -> Tensor:
 
 
 def _torch_layer_norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
-    shape, weight, bias, eps = tuple(module.normalized_shape), module.weight, module.bias, module.eps
+    shape, eps = tuple(module.normalized_shape), module.eps
+    weight, bias = parameter(module, "weight"), parameter(module, "bias")
     if not (_fits(x, shape, eps, weight) and (bias is None or (bias.dtype in _TYPES and bias.shape == shape))):
         return NotImplemented
     out_dtype = torch.float32 if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
