@@ -74,13 +74,11 @@ void NormBackward::finish(const ForwardInputs& in, const ForwardOutputs& out, bo
 variable_list NormBackward::apply(variable_list&& gradients) {
   const std::lock_guard<std::mutex> lock(mutex_);
   variable_list result(kGradients);
-  WantedMask wanted{};
-  bool any = false;
-  for (std::size_t i = 0; i < kGradients; ++i) any |= wanted[i] = task_should_compute_output(i);
+  const WantedMask wanted = this->wanted();
   const at::Tensor none;
   const at::Tensor& dy = gradients[0];
   const at::Tensor& ds = gradients.size() > 1 ? gradients[1] : none;
-  if (!any || !(dy.defined() || ds.defined())) return result;
+  if (wanted == WantedMask{} || !(dy.defined() || ds.defined())) return result;
 
   const at::Tensor s = s_.unpack(s_is_output_ ? shared_from_this() : nullptr);
   const at::Tensor mean = norm_.layer_norm() ? mean_.unpack() : at::Tensor();
@@ -97,6 +95,12 @@ variable_list NormBackward::apply(variable_list&& gradients) {
   }
   std::move(out.begin(), out.end(), result.begin());
   return result;
+}
+
+WantedMask NormBackward::wanted() const {
+  WantedMask wanted{};
+  for (std::size_t i = 0; i < kGradients; ++i) wanted[i] = task_should_compute_output(i);
+  return wanted;
 }
 
 void NormBackward::release_variables() {

@@ -3,10 +3,17 @@
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/version.h>
 
 #include <memory>
 
 #include "call.hpp"
+
+// PyTorch's interface for it has no promise of stability: it is used as torch 2.11 has it. Before, PyTorch refuses
+// there.
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11
+#define TRUENORM_TORCH_COMPILED_AUTOGRAD
+#endif
 
 namespace truenorm::binding {
 
@@ -23,9 +30,16 @@ class NormBackward final : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   void release_variables() override;
+#ifdef TRUENORM_TORCH_COMPILED_AUTOGRAD
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(const torch::autograd::variable_list& gradients,
+                                                  torch::dynamo::autograd::SwapSavedVariables& swap) override;
+#endif
   std::string name() const override { return norm_.layer_norm() ? "LayerNormBackward" : "RmsNormBackward"; }
 
  private:
+  WantedMask wanted() const;  // of the backward that is running
+
   Norm norm_;
   at::ScalarType x_dtype_ = at::kFloat, residual_dtype_ = at::kFloat, bias_dtype_ = at::kFloat;
   bool through_operators_ = false;

@@ -117,6 +117,62 @@ def test_inductor_has_eager_bits(device):
     assert all(same_bits(a, b) for a, b in zip(bits_of(compiled, given), bits_of(f, given)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_autograd_has_eager_bits(dtype, device):
+    graphs = []
+
+    def compiler(graph):
+        graphs.append(str(graph.graph))
+        return torch.compile(graph, backend="aot_eager", fullgraph=True)
+
+    def gradients(f, given, leaves):
+        for t in given:
+            t.grad = None
+        f(*given).sum().backward(inputs=leaves)
+        return [t.grad for t in leaves]
+
+    torch._dynamo.reset()
+    for rows in (4, 9):
+        given = arguments_of(rows, device, dtype)
+        for leaves in (given, given[:1], given[2:]):
+            eager = gradients(block, given, leaves)
+            with torch._dynamo.compiled_autograd._enable(compiler):
+                compiled = gradients(block, given, leaves)
+            assert all(same_bits(a, b) for a, b in zip(eager, compiled)), (rows, len(leaves))
+    assert len(graphs) == 3  # one for each set of gradients, for any number of rows
+    assert graphs[0].count("RmsNormBackward") == 2 and graphs[0].count("LayerNormBackward") == 1
+    with torch._dynamo.config.patch(compiled_autograd=True):  # behind a compiled forward
+        compiled = gradients(torch.compile(block, backend="aot_eager"), given, given)
+    assert all(same_bits(a, b) for a, b in zip(gradients(block, given, given), compiled))
+
+
+def test_compiled_autograd_keeps_options_apart(device):
+    """Graphs are cached by what the node says of itself: equal shapes with other options need another."""
+    torch._dynamo.reset()
+    x, weight = (torch.randn(shape, device=device).bfloat16().requires_grad_() for shape in ((6, N), (N,)))
+    dy = torch.randn(6, N, device=device).bfloat16()
+    for f in (
+        lambda: truenorm.rms_norm(x, weight),
+        lambda: truenorm.rms_norm(x, weight, offset=1.0),
+        lambda: truenorm.rms_norm(x, weight, offset=1.0, casting_mode="gemma"),
+        lambda: truenorm.layer_norm(x, N, weight),
+        lambda: truenorm.layer_norm(x.view(2, 3, N), N, weight).view(6, N),
+        lambda: truenorm.rms_norm(x),
+    ):
+        results = []
+        for compiled in (False, True):
+            x.grad = weight.grad = None
+            y = f()
+            if compiled:
+                with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+                    y.backward(dy)
+            else:
+                y.backward(dy)
+            results.append([g for g in (x.grad, weight.grad) if g is not None])
+        assert len(results[0]) == len(results[1])
+        assert all(same_bits(a, b) for a, b in zip(*results))
+
+
 def test_export_with_a_dynamic_number_of_rows(device):
     class Block(torch.nn.Module):
         def forward(self, x, residual, weight, bias):
