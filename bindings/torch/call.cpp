@@ -72,11 +72,6 @@ void check_device(const Norm& norm, const at::Tensor& x, const at::Tensor& t, co
               t.device(), "; needs x's device, ", x.device());
 }
 
-void check_dimensions(const Norm& norm, const at::Tensor& t, const char* name) {
-  TORCH_CHECK(t.dim() >= norm.columns && norm.columns >= 1, "truenorm.", norm.name(), ": ", name, ": got ", t.dim(),
-              " dimensions; needs at least ", std::max<std::int64_t>(norm.columns, 1));
-}
-
 // A vector with the shape of x's columns.
 void check_columns(const Norm& norm, const at::Tensor& x, const at::Tensor& t, const char* name) {
   if (!t.defined()) return;
@@ -95,6 +90,11 @@ at::IntArrayRef batch_sizes(const Norm& norm, const at::Tensor& t) {
 }
 
 }  // namespace
+
+void check_dimensions(const Norm& norm, const at::Tensor& t, const char* name) {
+  TORCH_CHECK(t.dim() >= norm.columns && norm.columns >= 1, "truenorm.", norm.name(), ": ", name, ": got ", t.dim(),
+              " dimensions; needs at least ", std::max<std::int64_t>(norm.columns, 1));
+}
 
 void check_forward(const Norm& norm, const ForwardInputs& in) {
   const at::Tensor& x = in.x;

@@ -58,7 +58,8 @@ struct BackwardInputs {
 // Of each gradient that is wanted, a dense tensor of its own; the others are undefined.
 std::array<at::Tensor, kGradients> backward(const Norm& norm, const BackwardInputs& in, const WantedMask& wanted);
 
-// What both the kernels and the meta functions ask of shapes and devices; throws a sentence that names the tensor.
+// What both the kernels and the meta functions ask of shapes and devices; throw a sentence that names the tensor.
+void check_dimensions(const Norm& norm, const at::Tensor& t, const char* name);
 void check_forward(const Norm& norm, const ForwardInputs& in);
 
 }  // namespace truenorm::binding

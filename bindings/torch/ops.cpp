@@ -133,9 +133,8 @@ LayerForward layer_forward_meta(const Tensor& x, const MaybeTensor& residual, co
 
 Backward meta_backward(const Norm& norm, const Tensor& s, const MaybeTensor& weight, ScalarType x_dtype,
                        ScalarType residual_dtype, ScalarType bias_dtype, Mask wanted) {
+  check_dimensions(norm, s, "s");
   const auto sizes = s.sym_sizes();
-  TORCH_CHECK(norm.columns >= 1 && s.dim() >= norm.columns, "truenorm.", norm.name(), ": s: got ", s.dim(),
-              " dimensions; needs at least ", std::max<std::int64_t>(norm.columns, 1));
   const auto columns = sizes.slice(static_cast<std::size_t>(s.dim() - norm.columns));
   std::array<Tensor, kGradients> out;
   const auto make = [&](Wanted which, c10::SymIntArrayRef shape, ScalarType type) {
@@ -184,16 +183,20 @@ const auto& layer_backward_op() {
   return op;
 }
 
+// Calls the operator as if nothing needed a gradient: the node around it sees to that.
+template <class Operator, class... Arguments>
+auto below_autograd(const Operator& op, const Arguments&... arguments) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(arguments...);
+}
+
 RmsForward rms_forward_autograd(const Tensor& x, const MaybeTensor& residual, const MaybeTensor& weight,
                                 const MaybeTensor& bias, double eps, double offset, std::string_view casting_mode,
                                 MaybeType residual_dtype, MaybeType out_dtype) {
   const Inputs inputs(x, residual, weight, bias, residual_dtype, out_dtype);
   const auto node = NormBackward::record(rms(eps, offset, casting_mode), inputs.in);
-  RmsForward result;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    result = rms_forward_op().call(x, residual, weight, bias, eps, offset, casting_mode, residual_dtype, out_dtype);
-  }
+  const RmsForward result =
+      below_autograd(rms_forward_op(), x, residual, weight, bias, eps, offset, casting_mode, residual_dtype, out_dtype);
   if (node) node->finish(inputs.in, {std::get<0>(result), std::get<1>(result), {}, std::get<2>(result)}, true);
   return result;
 }
@@ -203,37 +206,35 @@ LayerForward layer_forward_autograd(const Tensor& x, const MaybeTensor& residual
                                     MaybeType residual_dtype, MaybeType out_dtype) {
   const Inputs inputs(x, residual, weight, bias, residual_dtype, out_dtype);
   const auto node = NormBackward::record(layer(columns, eps, offset), inputs.in);
-  LayerForward result;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    result = layer_forward_op().call(x, residual, weight, bias, columns, eps, offset, residual_dtype, out_dtype);
-  }
+  const LayerForward result =
+      below_autograd(layer_forward_op(), x, residual, weight, bias, columns, eps, offset, residual_dtype, out_dtype);
   if (node) {
     node->finish(inputs.in, {std::get<0>(result), std::get<1>(result), std::get<2>(result), std::get<3>(result)}, true);
   }
   return result;
 }
 
-// The gradients that were wanted, as refuse_double_backward takes them; an empty stand-in needs no history.
-void refuse(const Norm& norm, const MaybeTensor& dy, const MaybeTensor& ds, const Tensor& s, const MaybeTensor& weight,
-            const Backward& result, Mask wanted) {
-  const Tensor all[] = {std::get<0>(result), std::get<1>(result), std::get<2>(result), std::get<3>(result)};
-  Tensor outputs[kGradients];
+// The gradients that were wanted; the operator has empty tensors in the others' places.
+std::array<Tensor, kGradients> unpacked(const Backward& result, const Mask& wanted) {
+  std::array<Tensor, kGradients> out{std::get<0>(result), std::get<1>(result), std::get<2>(result),
+                                     std::get<3>(result)};
   for (int i = 0; i < kGradients; ++i) {
-    if (wanted[i]) outputs[i] = all[i];
+    if (!wanted[i]) out[i] = Tensor();
   }
-  refuse_double_backward(norm, {dy.value_or(Tensor()), ds.value_or(Tensor()), s, weight.value_or(Tensor())}, outputs);
+  return out;
+}
+
+void refuse(const Norm& norm, const MaybeTensor& dy, const MaybeTensor& ds, const Tensor& s, const MaybeTensor& weight,
+            const Backward& result, const Mask& wanted) {
+  refuse_double_backward(norm, {dy.value_or(Tensor()), ds.value_or(Tensor()), s, weight.value_or(Tensor())},
+                         unpacked(result, wanted));
 }
 
 Backward rms_backward_autograd(const MaybeTensor& dy, const MaybeTensor& ds, const Tensor& s, const Tensor& rstd,
                                const MaybeTensor& weight, double offset, std::string_view casting_mode,
                                ScalarType x_dtype, ScalarType residual_dtype, ScalarType bias_dtype, Mask wanted) {
-  Backward result;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    result = rms_backward_op().call(dy, ds, s, rstd, weight, offset, casting_mode, x_dtype, residual_dtype, bias_dtype,
-                                    wanted);
-  }
+  const Backward result = below_autograd(rms_backward_op(), dy, ds, s, rstd, weight, offset, casting_mode, x_dtype,
+                                         residual_dtype, bias_dtype, wanted);
   refuse(rms(0, offset, casting_mode), dy, ds, s, weight, result, wanted);
   return result;
 }
@@ -241,12 +242,8 @@ Backward rms_backward_autograd(const MaybeTensor& dy, const MaybeTensor& ds, con
 Backward layer_backward_autograd(const MaybeTensor& dy, const MaybeTensor& ds, const Tensor& s, const Tensor& mean,
                                  const Tensor& rstd, const MaybeTensor& weight, std::int64_t columns, double offset,
                                  ScalarType x_dtype, ScalarType residual_dtype, ScalarType bias_dtype, Mask wanted) {
-  Backward result;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    result = layer_backward_op().call(dy, ds, s, mean, rstd, weight, columns, offset, x_dtype, residual_dtype,
-                                      bias_dtype, wanted);
-  }
+  const Backward result = below_autograd(layer_backward_op(), dy, ds, s, mean, rstd, weight, columns, offset, x_dtype,
+                                         residual_dtype, bias_dtype, wanted);
   refuse(layer(columns, 0, offset), dy, ds, s, weight, result, wanted);
   return result;
 }
@@ -264,12 +261,7 @@ std::array<Tensor, kGradients> backward_operator(const Norm& norm, const Backwar
                                      norm.offset, in.x_dtype, in.residual_dtype, in.bias_dtype, wanted)
           : rms_backward_op().call(maybe(in.dy), maybe(in.ds), in.s, in.rstd, maybe(in.weight), norm.offset,
                                    casting_mode_of(norm), in.x_dtype, in.residual_dtype, in.bias_dtype, wanted);
-  std::array<Tensor, kGradients> out{std::get<0>(result), std::get<1>(result), std::get<2>(result),
-                                     std::get<3>(result)};
-  for (int i = 0; i < kGradients; ++i) {
-    if (!wanted[i]) out[i] = Tensor();
-  }
-  return out;
+  return unpacked(result, wanted);
 }
 
 tn_rounding rounding_of(std::string_view casting_mode) {
