@@ -6,12 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+from tools_copy import TOOLS, copied_tools
+
 sys.path.insert(0, str(TOOLS))
 import gpu_record  # noqa: E402
 import gpu_sweep  # noqa: E402
@@ -85,16 +84,8 @@ sys.exit(9 if broken else 0)
 
 class GpuCheck(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
-        (self.root / "tools").mkdir()
-        for file in TOOLS.glob("gpu_*"):
-            if file.is_file():
-                shutil.copy(file, self.root / "tools" / file.name)
-        for name in ["src/api/a.cpp", "src/cuda/kernels/k.cuh", "src/spec/s.hpp", "src/cli/main.cpp"]:
-            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.root / name).write_text("of " + name)
+        sources = ["src/api/a.cpp", "src/cuda/kernels/k.cuh", "src/spec/s.hpp", "src/cli/main.cpp"]
+        self.root = copied_tools(self, sources)
         self.program("binaries/truenorm", TRUENORM)
         self.program("binaries/cuda_test", CUDA_TEST)
         self.program("path/compute-sanitizer", SANITIZER)

@@ -1,14 +1,12 @@
 """tools/gpu_torch without a GPU: what a record must be to be relied on, and its readable form."""
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+from tools_copy import TOOLS, copied_tools
+
 sys.path.insert(0, str(TOOLS))
 import gpu_torch_record as records  # noqa: E402
 
@@ -34,16 +32,8 @@ def record(root):
 
 class GpuTorch(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
-        (self.root / "tools").mkdir()
-        for file in TOOLS.glob("gpu_*"):
-            if file.is_file():
-                shutil.copy(file, self.root / "tools" / file.name)
-        for name in ["src/api/a.cpp", "src/cuda/k.cuh", "src/spec/s.hpp", "bindings/torch/b.cpp", "python/truenorm/p.py"]:
-            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.root / name).write_text("of " + name)
+        sources = ["src/api/a.cpp", "src/cuda/k.cuh", "src/spec/s.hpp", "bindings/torch/b.cpp", "python/truenorm/p.py"]
+        self.root = copied_tools(self, sources)
 
     def write(self, value):
         path = self.root / "evidence/torch/vendor-gpu-7.json"
