@@ -149,3 +149,20 @@ def test_repr_copies_and_pickles():
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other.weight, module.weight)
         assert repr(other) == repr(module)
+
+
+@pytest.mark.parametrize("make", [RMSNorm, LayerNorm])
+def test_weights_that_a_wrapper_keeps_elsewhere(make, device):
+    """Parametrizations and FSDP take the weight out of the parameters, and leave an attribute in its place."""
+
+    class Twice(torch.nn.Module):
+        def forward(self, weight):
+            return weight * 2
+
+    x = torch.randn(3, 64, device=device)
+    module, parametrized, plain = (make(64, device=device) for _ in range(3))
+    torch.nn.utils.parametrize.register_parametrization(parametrized, "weight", Twice())
+    del plain.weight
+    plain.weight = torch.full((64,), 2.0, device=device)
+    assert torch.equal(parametrized(x), module(x) * 2)
+    assert torch.equal(plain(x), module(x) * 2)
