@@ -3,6 +3,7 @@
     python tools/convergence.py             trains, writes docs/convergence.md and docs/convergence.svg, and checks
     python tools/convergence.py --gemma     also runs Gemma 3 270M (from .data/gemma3.gguf, fetched where it is missing)
     python tools/convergence.py --report    writes the documents anew from build/convergence.json
+    python tools/convergence.py --report --gemma    the same, with Gemma 3 270M measured anew
 
 A Llama-shaped and a Gemma-3-shaped model train in FP32 and BF16, with the norms of transformers and with truenorm's, each
 on the text in several orders, and truenorm's once more. Exits with 1 where a repeated training has other bits, or final

@@ -2,6 +2,10 @@
 
 GGUF stores Gemma's norm weights with the 1 of (1 + weight) added; transformers' loader subtracts it, so the modules hold
 what the original checkpoint holds, and both kinds of norm add the 1 themselves.
+
+All is held against one reference: the BF16 model widened to FP32 (the same weights, exactly), with its norms in FP64. In
+BF16 the roundings of the matrix products dwarf those of the norms, and any other rounding of one norm's output leads to
+others in all that follows. How far that alone goes is measured too: by norms in FP64, and by those times 1 + k 2^-24.
 """
 
 import copy
@@ -10,7 +14,10 @@ from pathlib import Path
 import fetch_models
 from convergence_training import text
 
-PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 4, 24, 16
+PROMPTS, PROMPT_TOKENS = 16, 32
+AT_ONCE = 4  # prompts; the logits of all would take gigabytes
+NEW_TOKENS = 16  # generated after each of the first prompts
+NUDGES = (-2, -1, 1, 2)  # k of a norm in FP64 times 1 + k 2^-24: within what FP32 arithmetic does
 BEGIN = 2  # Gemma's <bos>
 
 
@@ -58,9 +65,13 @@ def run_hooked(model, tokens, hook):
     return logits
 
 
-def logits_and_norms_errors(model, tokens):
-    """The unpatched model's logits; and its norms' relative L2 error against FP64, pooled over all of them: what
-    truenorm's is on the same inputs, and their own."""
+def norm_in_fp64(nudge: int = 0):
+    """A hook for run_hooked: each norm in FP64, times 1 + nudge 2^-24, rounded once."""
+    return lambda module, args, y: (exact_norm(module, args[0]) * (1 + nudge * 2.0**-24)).to(y.dtype)
+
+
+def norm_errors(model, tokens) -> list[float]:
+    """The norms' relative L2 error against FP64 on the unpatched model's inputs, pooled over all: ours, theirs."""
     from truenorm.integrations.transformers import patch
 
     sums = {"ours": 0.0, "theirs": 0.0, "norms": 0}
@@ -74,8 +85,76 @@ def logits_and_norms_errors(model, tokens):
         sums["ours"] += ((ours.forward(args[0]).double() - exact).square().mean() / size).item()
         sums["theirs"] += ((output.double() - exact).square().mean() / size).item()
 
-    logits = run_hooked(model, tokens, hook)
-    return logits, [(sums[key] / sums["norms"]) ** 0.5 for key in ("ours", "theirs")]
+    run_hooked(model, tokens, hook)
+    return [(sums[key] / sums["norms"]) ** 0.5 for key in ("ours", "theirs")]
+
+
+def logits_by_norms(model, tokens, nudges) -> dict:
+    """The model's logits with each way to compute its norms."""
+    from truenorm.integrations.transformers import patch, unpatch
+
+    logits = {"theirs": model(input_ids=tokens).logits}
+    patch(model)
+    logits["ours"] = model(input_ids=tokens).logits
+    unpatch(model)
+    logits["FP64"] = run_hooked(model, tokens, norm_in_fp64())
+    for nudge in nudges:
+        logits[f"{nudge:+d}"] = run_hooked(model, tokens, norm_in_fp64(nudge))
+    return logits
+
+
+def spacing(value: float, dtype) -> float:
+    """The distance between neighbours of the type at a value: 0.0625 for BF16 at 14."""
+    import torch
+
+    return 2.0 ** torch.tensor(value).abs().log2().floor().item() * torch.finfo(dtype).eps
+
+
+def other_tokens(logits: dict, reference, first_prompt: int) -> list[dict]:
+    """Each position at which ours and theirs have different next tokens: how far the logit of theirs lies above that of
+    ours, in units of the type's spacing there, in each run and in the reference."""
+    tokens = {who: y.argmax(-1) for who, y in logits.items()}
+    found = []
+    for prompt, position in (tokens["ours"] != tokens["theirs"]).nonzero().tolist():
+        pair = [tokens[who][prompt, position] for who in ("theirs", "ours")]
+        unit = spacing(reference[prompt, position].max().item(), logits["ours"].dtype)
+        gaps = {}
+        for who, y in (logits | {"reference": reference}).items():
+            high, low = (y[prompt, position, token].item() for token in pair)
+            gaps[who] = (high - low) / unit
+        found.append({"prompt": first_prompt + prompt + 1, "after": position + 1, "gaps": gaps})
+    return found
+
+
+class Sums:
+    """Over batches of prompts: each run's logits against the reference's."""
+
+    def __init__(self):
+        self.positions, self.size, self.other = 0, 0.0, []
+        self.squares, self.as_reference, self.as_theirs = {}, {}, {}
+
+    def add(self, logits: dict, reference, first_prompt: int) -> None:
+        wanted, theirs = reference.argmax(-1), logits["theirs"].argmax(-1)
+        self.positions += wanted.numel()
+        self.size += reference.double().square().sum().item()
+        self.other += other_tokens(logits, reference, first_prompt)
+        for who, y in logits.items():
+            square = (y.double() - reference.double()).square().sum().item()
+            for sums, value in (
+                (self.squares, square),
+                (self.as_reference, int((y.argmax(-1) == wanted).sum())),
+                (self.as_theirs, int((y.argmax(-1) == theirs).sum())),
+            ):
+                sums[who] = sums.get(who, 0) + value
+
+    def record(self) -> dict:
+        return {
+            "positions": self.positions,
+            "logit_error": {who: (square / self.size) ** 0.5 for who, square in self.squares.items()},
+            "as_reference": self.as_reference,
+            "as_theirs": self.as_theirs,
+            "other": self.other,
+        }
 
 
 def generate(model, tokens):
@@ -84,33 +163,39 @@ def generate(model, tokens):
     )[:, PROMPT_TOKENS:]
 
 
+def generated(model, tokens) -> dict:
+    """How many of the tokens that follow greedily are the same with ours; and how many norms were replaced."""
+    from truenorm.integrations.transformers import patch, unpatch
+
+    theirs = generate(model, tokens)
+    replaced = len(patch(model).replaced)
+    ours = generate(model, tokens)
+    unpatch(model)
+    return {"norms": replaced, "generated": theirs.numel(), "same_generated": int((ours == theirs).sum())}
+
+
 def measure(folder: Path) -> dict:
-    """For FP32 and BF16: how many next tokens agree, and the errors against the model with its norms in FP64."""
+    """For FP32 and BF16: the errors of norms and logits, and how many next tokens agree."""
     import torch
     import transformers
 
-    from truenorm.integrations.transformers import patch, unpatch
-
     file = fetch(folder)
-    tokens, measured = prompts(file), {}
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.float32).eval()
-    for name in ("float32", "bfloat16"):
-        model = model.to(getattr(torch, name))
-        with torch.no_grad():
-            reference = run_hooked(model, tokens, lambda m, args, y: exact_norm(m, args[0]).to(y.dtype)).double()
-            theirs, errors = logits_and_norms_errors(model, tokens)
-            their_tokens = generate(model, tokens)
-            replaced = len(patch(model).replaced)
-            ours, our_tokens = model(input_ids=tokens).logits, generate(model, tokens)
-            unpatch(model)
-        measured[name] = {
-            "norms": replaced,
-            "positions": tokens.numel(),
-            "same_next": int((ours.argmax(-1) == theirs.argmax(-1)).sum()),
-            "generated": their_tokens.numel(),
-            "same_generated": int((our_tokens == their_tokens).sum()),
-            "norm_error": errors,
-            "logit_error": [((y.double() - reference).norm() / reference.norm()).item() for y in (ours, theirs)],
+    tokens = prompts(file)
+    narrow = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.bfloat16).eval()
+    wide = copy.deepcopy(narrow).to(torch.float32)
+    models = {"float32": (wide, ()), "bfloat16": (narrow, NUDGES)}
+    sums = {name: Sums() for name in models}
+    with torch.no_grad():
+        for start in range(0, PROMPTS, AT_ONCE):
+            batch = tokens[start : start + AT_ONCE]
+            reference = None
+            for name, (model, nudges) in models.items():
+                logits = logits_by_norms(model, batch, nudges)
+                reference = logits["FP64"] if reference is None else reference  # the first model is the FP32 one
+                sums[name].add(logits, reference, start)
+            print(f"  Gemma 3 270M: {start + AT_ONCE} of {PROMPTS} prompts", flush=True)
+        first = tokens[:AT_ONCE]
+        return {
+            name: sums[name].record() | generated(model, first) | {"norm_error": norm_errors(model, first)}
+            for name, (model, _) in models.items()
         }
-        print(f"  Gemma 3 270M, {name}: {measured[name]}", flush=True)
-    return measured

@@ -10,6 +10,7 @@ from convergence_training import BATCH, LENGTH, MODELS, SHAPE, STEPS, Result, Ru
 TYPES = {"float32": "FP32", "bfloat16": "BF16"}
 WIDTH, PANEL_WIDTH, PANEL_HEIGHT, MARGIN = 960, 400, 250, 56
 SMOOTH = 10  # steps that a point of a curve is the mean of
+FAR = 8  # spacings between two logits, beyond which rounding does not explain that the other token is likelier
 COLOURS = {"transformers": "#c0392b", "truenorm": "#1f6fb2"}
 
 
@@ -53,12 +54,24 @@ def problems(results: dict[Run, Result], gemma: dict | None) -> list[str]:
             found.append(f"{name}: final losses differ by {difference:+.4f}; orders of the data by {noise:.4f}")
         if any(result.norms == 0 for result in ours.values()):
             found.append(f"{name}: no norm was replaced")
-    for dtype, measured in (gemma or {}).items():
-        ours, theirs = measured["norm_error"]
+    return found + gemma_problems(gemma or {})
+
+
+def gemma_problems(gemma: dict) -> list[str]:
+    found = []
+    for dtype, m in gemma.items():
+        name = f"Gemma 3 270M, {TYPES[dtype]}"
+        ours, theirs = m["norm_error"]
         if ours > theirs * 1.001:
-            found.append(f"Gemma 3 270M, {TYPES[dtype]}: the norms' error is {ours:.3e}, theirs {theirs:.3e}")
-        if dtype == "float32" and measured["same_next"] < measured["positions"]:
-            found.append("Gemma 3 270M, FP32: not all next tokens are the same")
+            found.append(f"{name}: the norms' error is {ours:.3e}, theirs {theirs:.3e}")
+        if dtype == "float32" and m["other"]:
+            found.append(f"{name}: not all next tokens are the same")
+        far = [other for other in m["other"] if abs(other["gaps"]["reference"]) > FAR]
+        if far:
+            found.append(f"{name}: {len(far)} next tokens differ that rounding would not change")
+        worst = max(error for who, error in m["logit_error"].items() if who != "ours")
+        if m["logit_error"]["ours"] > worst * 1.1:
+            found.append(f"{name}: the logits' error is {m['logit_error']['ours']:.3e}, others' up to {worst:.3e}")
     return found
 
 
@@ -161,24 +174,60 @@ def document(results: dict[Run, Result], record: dict) -> str:
 
 
 def gemma_section(gemma: dict) -> list[str]:
+    names = {"theirs": "transformers'", "ours": "truenorm's", "FP64": "in FP64, rounded once"}
     rows = []
     for dtype, m in gemma.items():
-        rows.append(
-            [
-                TYPES[dtype],
-                str(m["norms"]),
-                f"{m['same_next']} of {m['positions']}",
-                f"{m['same_generated']} of {m['generated']}",
-                "{:.3e}, {:.3e}".format(*m["norm_error"]),
-                "{:.3e}, {:.3e}".format(*m["logit_error"]),
-            ]
-        )
-    header = ["", "norms", "same next tokens", "same generated tokens", "norms' error: ours, theirs"]
-    return [
+        norm_error = dict(zip(("ours", "theirs"), m["norm_error"]))
+        for who, error in m["logit_error"].items():
+            rows.append(
+                [
+                    f"{TYPES[dtype]}, {names.get(who) or f'in FP64, times 1 {who[0]} {who[1:]}·2^-24'}",
+                    f"{norm_error[who]:.3e}" if who in norm_error else "",
+                    f"{error:.3e}",
+                    str(m["as_reference"][who]),
+                    str(m["as_theirs"][who]),
+                ]
+            )
+    first = next(iter(gemma.values()))
+    header = ["norms", "their error", "logits' error", "next tokens as the reference's", "as with transformers' norms"]
+    same = ", ".join(f"{m['same_generated']} of {m['generated']} ({TYPES[dtype]})" for dtype, m in gemma.items())
+    parts = [
         "## Gemma 3 270M",
         "The real model, loaded from its GGUF file (PyPI packages, `tools/requirements-models.txt`) by transformers, run "
-        "with its own norms and patched. Next tokens: the likeliest after each position of four prompts; generated: "
-        "greedily after each prompt. The norms' error is relative L2 against FP64 on the same inputs, over all norms; the "
-        "logits' against the same model with its norms in FP64.",
-        table([*header, "logits' error: ours, theirs"], rows),
+        f"with its own norms and with its {first['norms']} norms patched, on {first['positions']} tokens of the text. The "
+        "norms' error is relative L2 against FP64 on the same inputs, over all norms; the logits' is against the reference: "
+        "the same weights in FP32 with norms in FP64. A next token is the likeliest after a position. Of the tokens "
+        f"generated greedily after four of the prompts, those with truenorm's norms are the same in {same}; "
+        "once a token is another, all after it may be.",
+        table(header, rows),
+    ]
+    return parts + (gemma_chance(gemma["bfloat16"]) if "bfloat16" in gemma else [])
+
+
+def gemma_chance(m: dict) -> list[str]:
+    """What of BF16's differences is chance: the figures, and each position where the next token differs."""
+    errors = m["logit_error"]
+    changed = [who for who in errors if who not in ("ours", "theirs", "FP64")]
+    gaps = [other["gaps"] for other in m["other"]]
+    if not changed or not gaps:
+        return []
+    moved = [m["positions"] - m["as_theirs"][who] for who in changed]
+    largest = max(abs(gap["reference"]) for gap in gaps)
+    ties = sum(gap["ours"] == 0 or gap["theirs"] == 0 for gap in gaps)
+    with_theirs = sum(gap["reference"] > 0 for gap in gaps)
+    low, high = (f(errors[who] for who in changed) for f in (min, max))
+    runs = ("reference", "theirs", "ours", "FP64")
+    rows = [
+        [f"prompt {other['prompt']}, {other['after']} tokens", *(f"{other['gaps'][who]:+.1f}" for who in runs)]
+        for other in m["other"]
+    ]
+    return [
+        f"In BF16, {len(gaps)} of {m['positions']} next tokens differ between the two. Each is a near tie: in the reference, "
+        f"the two logits are at most {largest:.1f} spacings of BF16 apart, and in {ties} they are equal in one of the two "
+        f"runs, where the lower token wins. In the reference, the token of transformers' norms is the likelier in {with_theirs}, "
+        f"and that of truenorm's in {len(gaps) - with_theirs}. Norms in FP64 that are changed by one or two parts "
+        f"in 2^24, less than BF16 can hold, move {min(moved)} to {max(moved)} next tokens, and give the logits an error of "
+        f"{low:.3e} to {high:.3e}: what differs comes from the roundings of BF16 everywhere, and not from whose norms.",
+        "How far the logit of transformers' token lies above that of truenorm's, in spacings of BF16:",
+        table(["next token after", "reference", "transformers' norms", "truenorm's", "norms in FP64"], rows),
     ]

@@ -10,17 +10,27 @@ import convergence_report  # noqa: E402
 from convergence import runs  # noqa: E402
 from convergence_training import STEPS, Result, rate  # noqa: E402
 
-GEMMA = {
-    "float32": {
-        "norms": 109,
-        "positions": 96,
-        "same_next": 96,
-        "generated": 64,
-        "same_generated": 64,
-        "norm_error": [1e-8, 1.1e-8],
-        "logit_error": [1e-7, 1e-7],
-    }
+GEMMA_FP32 = {
+    "norms": 109,
+    "positions": 512,
+    "generated": 64,
+    "same_generated": 64,
+    "norm_error": [1e-8, 1.1e-8],
+    "logit_error": {"theirs": 1e-7, "ours": 1e-7, "FP64": 0.0},
+    "as_reference": {"theirs": 512, "ours": 512, "FP64": 512},
+    "as_theirs": {"theirs": 512, "ours": 512, "FP64": 512},
+    "other": [],
 }
+GEMMA_BF16 = GEMMA_FP32 | {
+    "logit_error": {"theirs": 1.2e-2, "ours": 1.1e-2, "FP64": 1.2e-2, "-1": 1.0e-2, "+1": 1.3e-2},
+    "as_reference": {"theirs": 501, "ours": 502, "FP64": 503, "-1": 504, "+1": 500},
+    "as_theirs": {"theirs": 512, "ours": 510, "FP64": 509, "-1": 505, "+1": 508},
+    "other": [
+        {"prompt": 4, "after": 21, "gaps": {"reference": 2.3, "theirs": 1.0, "ours": 0.0, "FP64": 1.0}},
+        {"prompt": 9, "after": 3, "gaps": {"reference": -0.4, "theirs": 1.0, "ours": -1.0, "FP64": -2.0}},
+    ],
+}
+GEMMA = {"float32": GEMMA_FP32, "bfloat16": GEMMA_BF16}
 
 
 def results(**changes):
@@ -68,15 +78,37 @@ class Convergence(unittest.TestCase):
         self.assertEqual(len(convergence_report.problems(results(norms=lambda run: 0), None)), 4)
 
     def test_gemma_that_says_something_else(self):
-        other = {"float32": GEMMA["float32"] | {"same_next": 95, "norm_error": [1.2e-8, 1.1e-8]}}
+        far = {"prompt": 1, "after": 2, "gaps": {"reference": -9.0, "theirs": 1.0, "ours": -1.0, "FP64": 1.0}}
+        other = {
+            "float32": GEMMA_FP32 | {"other": GEMMA_BF16["other"], "norm_error": [1.2e-8, 1.1e-8]},
+            "bfloat16": GEMMA_BF16 | {"other": [far], "logit_error": GEMMA_BF16["logit_error"] | {"ours": 1.5e-2}},
+        }
         problems = convergence_report.problems(results(), other)
-        self.assertEqual(len(problems), 2)
+        said = ("FP32: the norms' error", "FP32: not all next tokens", "BF16: 1 next tokens", "BF16: the logits' error")
+        self.assertEqual(len(problems), len(said))
+        for problem, start in zip(problems, said):
+            self.assertIn(start, problem)
+
+    def test_what_the_document_says_of_gemma(self):
+        chance, _, table = convergence_report.gemma_section(GEMMA)[-3:]
+        for words in (
+            "2 of 512 next tokens differ",
+            "at most 2.3 spacings",
+            "in 1 they are equal",
+            "transformers' norms is the likelier in 1, and that of truenorm's in 1.",
+            "move 4 to 7 next tokens",
+            "1.000e-02 to 1.300e-02",
+        ):
+            self.assertIn(words, chance)
+        self.assertIn("| prompt 9, 3 tokens | -0.4 | +1.0 | -1.0 | -2.0 |", table)
+        nothing_to_tell = {"float32": GEMMA_FP32, "bfloat16": GEMMA_BF16 | {"other": []}}
+        self.assertEqual(len(convergence_report.gemma_section(nothing_to_tell)), 3)
 
     def test_the_document_and_the_picture(self):
         record = {"text": "a text", "gemma": GEMMA, "versions": {"torch": "2.11.0"}}
         document = convergence_report.document(results(), record)
         self.assertIn("| Llama, FP32 | 2.0100, 2.0200, 2.0300 | 2.0100, 2.0200, 2.0300 | +0.0000 |", document)
-        self.assertIn("96 of 96", document)
+        self.assertIn("| BF16, in FP64, times 1 - 1·2^-24 |  | 1.000e-02 | 504 | 505 |", document)
         self.assertIn("torch 2.11.0", document)
         svg = xml.etree.ElementTree.fromstring(convergence_report.picture(results()))
         lines = [element for element in svg.iter() if element.tag.endswith("polyline")]
