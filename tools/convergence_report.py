@@ -227,7 +227,8 @@ def gemma_chance(m: dict) -> list[str]:
         f"of the two runs, where the lower token wins. In the reference, the token of transformers' norms is the likelier "
         f"in {with_theirs}, and that of truenorm's in {len(gaps) - with_theirs}. Norms in FP64 that are changed by one or "
         f"two parts in 2^24, less than BF16 can hold, move {min(moved)} to {max(moved)} next tokens, and give the logits "
-        f"an error of {low:.3e} to {high:.3e}: what differs comes from the roundings of BF16 everywhere, and not from whose norms.",
+        f"an error of {low:.3e} to {high:.3e}: what differs comes from the roundings of BF16 everywhere, and not from "
+        "whose norms.",
         "How far the logit of transformers' token lies above that of truenorm's, in spacings of BF16:",
         table(["next token after", "reference", "transformers' norms", "truenorm's", "norms in FP64"], rows),
     ]
