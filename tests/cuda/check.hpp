@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "cuda/device.hpp"
@@ -18,6 +19,24 @@ void check_call(Arena& arena, const Args& args, const Expected& expected) {
   ASSERT_NO_THROW(run_on_device(arena, args));  // with the trace: which call it was
   EXPECT_TRUE(arena.intact()) << "in_place " << args.in_place;
   expect_bits(args, expected);
+}
+
+// Those that are there.
+inline void fill_all(std::initializer_list<tn_tensor> tensors, Rng& rng) {
+  for (const tn_tensor& t : tensors) {
+    if (!absent(t)) fill(t, rng, Fill::normal);
+  }
+}
+
+// Runs a call whose outputs these are, those that are there: its bits are the CPU's.
+template <class Args>
+void check_outputs(Arena& arena, const Args& args, std::initializer_list<tn_tensor> outputs) {
+  const auto expected = on_cpu(args);
+  for (const tn_tensor& t : outputs) {
+    if (!absent(t)) arena.allow(t);
+  }
+  spoil_outputs(args);
+  check_call(arena, args, expected);
 }
 
 inline std::string name_of(Size size) { return std::to_string(size.m) + "x" + std::to_string(size.n); }

@@ -3,8 +3,6 @@
 // that go together, and mixed.
 #include <gtest/gtest.h>
 
-#include <initializer_list>
-
 #include "cuda/check.hpp"
 #include "cuda/device.hpp"
 #include "support/call.hpp"
@@ -49,15 +47,8 @@ void check_backward(const Call& of, Rows rows, Size size) {
   b.dx = arena.matrix(of.dy, m, n);
   b.dweight = arena.vector(of.weight, n);
   if (layer) b.dbias = arena.vector(of.weight, n);
-  for (const tn_tensor& t : {b.dy, b.ds, b.s, b.weight, b.mean, b.rstd}) {
-    if (!absent(t)) fill(t, rng, Fill::normal);
-  }
-  const auto expected = on_cpu(b);
-  for (const tn_tensor& t : {b.dx, b.dweight, b.dbias}) {
-    if (!absent(t)) arena.allow(t);
-  }
-  spoil_outputs(b);
-  check_call(arena, b, expected);
+  fill_all({b.dy, b.ds, b.s, b.weight, b.mean, b.rstd}, rng);
+  check_outputs(arena, b, {b.dx, b.dweight, b.dbias});
 }
 
 class CudaManyTiles : public testing::TestWithParam<Size> {};

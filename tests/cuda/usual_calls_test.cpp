@@ -2,8 +2,6 @@
 // CPU's. What is unusual is left to chance elsewhere (bits_test.cpp), which might miss one of these.
 #include <gtest/gtest.h>
 
-#include <initializer_list>
-
 #include "cuda/check.hpp"
 #include "cuda/device.hpp"
 #include "spec/order.hpp"
@@ -19,28 +17,12 @@ struct Usual {
   tn_dtype type, weight;  // of matrices; of weight, bias and their gradients
 };
 
-void fill_all(std::initializer_list<tn_tensor> tensors, Rng& rng) {
-  for (const tn_tensor& t : tensors) {
-    if (!absent(t)) fill(t, rng, Fill::normal);
-  }
-}
-
 // A matrix of m rows with as many behind them, which nobody may write, as one row of each strip: kernels take rows of a
 // strip together, of which the last may not be there.
 tn_tensor guarded(Arena& arena, tn_dtype type, Size size) {
   tn_tensor t = arena.matrix(type, size.m + spec::strips(size.n), size.n);
   t.shape[0] = size.m;
   return t;
-}
-
-template <class Args>
-void check_outputs(Arena& arena, const Args& args, std::initializer_list<tn_tensor> outputs) {
-  const auto expected = on_cpu(args);
-  for (const tn_tensor& t : outputs) {
-    if (!absent(t)) arena.allow(t);
-  }
-  spoil_outputs(args);
-  check_call(arena, args, expected);
 }
 
 void check_usual(const Usual& of, Size size) {

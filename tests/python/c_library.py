@@ -87,6 +87,12 @@ def expected(op, x, residual, weight, bias, dy, ds, *, columns=1, eps, offset, r
     return out
 
 
+def relative_l2(values, exact):
+    """How far values lie from what they should be: the relative L2 distance."""
+    exact = exact.double()
+    return ((values.double() - exact).norm() / exact.norm()).item()
+
+
 def same_bits(a, b):
     """Whether two tensors hold the same bytes, element by element; NaNs may differ in payload only."""
     if a is None or b is None:

@@ -9,7 +9,7 @@ import torch
 from torch._inductor.utils import run_fw_bw_and_get_code
 
 import transformers_models
-from c_library import same_bits
+from c_library import relative_l2, same_bits
 from truenorm.integrations.transformers import patch
 
 # On a CPU the time goes into g++: scalar loops, not optimised, take it a tenth.
@@ -29,8 +29,7 @@ def tokens(batch, device):
 
 def error(results, exact):
     """Relative L2, of the output or of all gradients together."""
-    difference = sum((results[name].double() - exact[name]).square().sum() for name in exact)
-    return (difference / sum(value.square().sum() for value in exact.values())).sqrt().item()
+    return relative_l2(*(torch.cat([of[name].double().flatten() for name in exact]) for of in (results, exact)))
 
 
 @pytest.mark.parametrize(

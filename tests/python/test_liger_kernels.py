@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import truenorm
+from c_library import relative_l2
 
 ROWS, N, EPS = 300, 1000, 1e-5
 needs_liger = pytest.mark.skipif(
@@ -92,11 +93,6 @@ def results(function, case, given):
     return dict(zip("ys", outputs)) | {f"d{name}": gradient for name, gradient in zip(names, gradients)}
 
 
-def distance(a, b):
-    """Relative L2."""
-    return ((a.double() - b.double()).norm() / b.double().norm()).item()
-
-
 def compare(our, their, exact, case):
     """Ours at most as far from FP64 as theirs, and close to theirs, in each result."""
     # Noise: of FP32 sums in another order; of roundings to BF16, which are the same but for a few near ties.
@@ -106,9 +102,9 @@ def compare(our, their, exact, case):
     assert our.keys() == their.keys() == exact.keys()
     for name, right in exact.items():
         assert our[name].dtype == their[name].dtype == case.dtype and our[name].shape == their[name].shape, name
-        error, their_error = distance(our[name], right), distance(their[name], right)
+        error, their_error = relative_l2(our[name], right), relative_l2(their[name], right)
         assert error <= max(margin * their_error, noise), (name, error, their_error)
-        assert distance(our[name], their[name].detach()) <= near, (name, distance(our[name], their[name]))
+        assert relative_l2(our[name], their[name].detach()) <= near, (name, relative_l2(our[name], their[name]))
         # And no element on its own: the largest difference, by the largest value.
         worst = (our[name].double() - their[name].double()).abs().max() / right.abs().max()
         assert worst <= 4 * near, (name, worst.item())

@@ -12,6 +12,7 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 import truenorm.integrations.transformers as integration  # noqa: E402
+from c_library import relative_l2  # noqa: E402
 from transformers_models import (  # noqa: E402
     FAMILIES,
     LAYERS,
@@ -37,11 +38,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def error(values: torch.Tensor, exact: torch.Tensor) -> float:
-    """The relative L2 error."""
-    return ((values.double() - exact).norm() / exact.norm()).item()
 
 
 def logits(model, name="llama"):
@@ -83,8 +79,8 @@ def test_patched_is_as_near_to_fp64_as_unpatched(device, name, dtype, calls):
     assert after.dtype == before.dtype
     assert sum(calls.values()) == count * len(report.replaced), "not every norm went through truenorm"
     slack = 1.05 if dtype == torch.bfloat16 else 1.15  # FP32: other orders of sums, and errors that are noise
-    print("Y", name, dtype, error(after, exact) / error(before, exact))
-    assert error(after, exact) <= slack * error(before, exact)
+    print("Y", name, dtype, relative_l2(after, exact) / relative_l2(before, exact))
+    assert relative_l2(after, exact) <= slack * relative_l2(before, exact)
 
     assert gradients_after.keys() == gradients_before.keys() == gradients_exact.keys()
     for of_norms in (True, False):  # the norms' own gradients are small beside the others': each by themselves
@@ -93,8 +89,8 @@ def test_patched_is_as_near_to_fp64_as_unpatched(device, name, dtype, calls):
             torch.cat([gradients[key].double().flatten() for key in chosen])
             for gradients in (gradients_after, gradients_before, gradients_exact)
         )
-        print("G", of_norms, error(ours, right) / error(theirs, right))
-        assert error(ours, right) <= slack * error(theirs, right)
+        print("G", of_norms, relative_l2(ours, right) / relative_l2(theirs, right))
+        assert relative_l2(ours, right) <= slack * relative_l2(theirs, right)
 
     restored = unpatch(model)
     assert len(restored.replaced) == len(report.replaced)
