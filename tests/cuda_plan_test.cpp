@@ -20,11 +20,19 @@ constexpr std::int64_t kManyRows = 65536, kMostColumns = 18432;
 
 struct Kind {
   const char* name;
-  bool single, add, whole;  // as StripsKernel has them
+  StripsOperands of;
 };
-constexpr Kind kKinds[] = {{"16bit", false, false, true},    {"16bitWithDs", false, true, true},
-                           {"FP32", true, false, true},      {"FP32WithDs", true, true, true},
-                           {"Anywhere", true, false, false}, {"AnywhereWithDs", true, true, false}};
+constexpr Kind kKinds[] = {
+    {"16bit", {.single = false, .layer = false, .add = false, .whole = true}},
+    {"16bitWithDs", {.single = false, .layer = false, .add = true, .whole = true}},
+    {"LayerNorm16bit", {.single = false, .layer = true, .add = false, .whole = true}},
+    {"LayerNorm16bitWithDs", {.single = false, .layer = true, .add = true, .whole = true}},
+    {"FP32", {.single = true, .layer = false, .add = false, .whole = true}},
+    {"LayerNormFP32WithDs", {.single = true, .layer = true, .add = true, .whole = true}},
+    {"Anywhere", {.single = true, .layer = true, .add = false, .whole = false}},
+    {"AnywhereWithDs", {.single = true, .layer = false, .add = true, .whole = false}},
+};
+constexpr StripsOperands kUsual = kKinds[0].of, kUsualWithDs = kKinds[1].of;
 
 void check(const StripsPlan& plan, const StripsKernel& kernel, std::int64_t n) {
   EXPECT_TRUE(plan.fits);
@@ -55,21 +63,20 @@ void check(const StripsPlan& plan, const StripsKernel& kernel, std::int64_t n) {
 class CudaPlan_Strips : public testing::TestWithParam<Kind> {};
 
 TEST_P(CudaPlan_Strips, ServeEveryWidthOfModels) {
-  const auto [name, single, add, whole] = GetParam();
+  const StripsOperands& of = GetParam().of;
   // Two thread blocks of a cluster have no room for three matrices of the widest rows with words to spare.
-  const std::int64_t most = add && !whole ? 16384 : kMostColumns;
-  for (std::int64_t n = whole ? 8 : 1; n <= most && !HasFailure(); n += whole ? 8 : 1) {
+  const std::int64_t most = of.add && !of.whole ? 16384 : kMostColumns;
+  for (std::int64_t n = of.whole ? 8 : 1; n <= most && !HasFailure(); n += of.whole ? 8 : 1) {
     SCOPED_TRACE(testing::Message() << "N = " << n);
-    const StripsPlan plan = plan_strips(kManyRows, n, add, single, whole, kH200);
-    check(plan, {plan.chunks, single, add, plan.team, whole, plan.few_warps}, n);
+    const StripsPlan plan = plan_strips(kManyRows, n, of, kH200);
+    check(plan, {plan.chunks, plan.team, of.single, of.layer, of.add, of.whole, plan.few_warps}, n);
   }
 }
 
 // Wider rows than any kernel takes go by rows and columns.
 TEST_P(CudaPlan_Strips, ServeNoOthers) {
-  const auto [name, single, add, whole] = GetParam();
   for (const std::int64_t n : {24584, 32768, 131072}) {
-    EXPECT_FALSE(plan_strips(kManyRows, n, add, single, whole, kH200).fits) << "N = " << n;
+    EXPECT_FALSE(plan_strips(kManyRows, n, GetParam().of, kH200).fits) << "N = " << n;
   }
 }
 INSTANTIATE_TEST_SUITE_P(Kind, CudaPlan_Strips, testing::ValuesIn(kKinds),
@@ -80,7 +87,7 @@ TEST(CudaPlan, NoGroupOfStripsIsWithoutARow) {
   for (const std::int64_t m : {257, 513, 1000, 4095}) {
     for (std::int64_t n = 8; n <= kMostColumns; n += 8) {
       SCOPED_TRACE(testing::Message() << m << " x " << n);
-      const StripsPlan plan = plan_strips(m, n, false, false, true, kH200);
+      const StripsPlan plan = plan_strips(m, n, kUsual, kH200);
       const std::int64_t used = std::min(m, spec::strips(n));
       ASSERT_GE(plan.groups * plan.strips(), used);
       ASSERT_LT((plan.groups - 1) * plan.strips(), used);
@@ -91,34 +98,40 @@ TEST(CudaPlan, NoGroupOfStripsIsWithoutARow) {
 // Larger tiles for few warps only where there is room for them: else the call would lose its strips.
 TEST(CudaPlan, FewWarpsTakeWhatThereIs) {
   for (std::int64_t n = spec::kMiddle + 8; n <= spec::kWide; n += 8) {
-    for (const bool add : {false, true}) {
-      for (const bool single : {false, true}) {
-        ASSERT_TRUE(plan_strips(kManyRows, n, add, single, true, kA100).fits) << n << (add ? ", add" : "");
-      }
+    for (const auto& [name, of] : kKinds) {
+      ASSERT_TRUE(!of.whole || plan_strips(kManyRows, n, of, kA100).fits) << n << ", " << name;
     }
   }
-  EXPECT_TRUE(plan_strips(kManyRows, 2560, true, false, true, kH200).few_warps);
-  EXPECT_FALSE(plan_strips(kManyRows, 2560, true, false, true, kA100).few_warps);
+  EXPECT_TRUE(plan_strips(kManyRows, 2560, kUsualWithDs, kH200).few_warps);
+  EXPECT_FALSE(plan_strips(kManyRows, 2560, kUsualWithDs, kA100).few_warps);
 }
 
 // Large copies are for tiles that are large, or whose rows start in the middle of sectors, and for kernels that have
 // them.
 TEST(CudaPlan, LargeCopiesWhereTheyAreFaster) {
-  const auto large = [](std::int64_t n, bool add, bool single, bool layer, bool sectors, const Device& device = kH200) {
-    return plan_large_copies(plan_strips(kManyRows, n, add, single, true, device), add, single, layer, sectors, device);
+  const auto large = [](std::int64_t n, const StripsOperands& of, const Device& device = kH200) {
+    return plan_strips(kManyRows, n, of, device).large_copies;
   };
-  EXPECT_TRUE(large(4096, true, false, false, true));
-  EXPECT_TRUE(large(4096, true, false, true, true));
-  EXPECT_TRUE(large(8192, true, true, true, true));
-  EXPECT_TRUE(large(6144, false, false, false, true));   // few warps, four rows each
-  EXPECT_FALSE(large(4096, false, false, false, true));  // 32 KiB a tile
-  EXPECT_TRUE(large(8192, false, false, false, false));
-  EXPECT_FALSE(large(8200, false, false, false, false));  // 18 KiB a tile
-  EXPECT_FALSE(large(6144, false, false, true, false));   // LayerNorm without ds
-  EXPECT_FALSE(large(4096, false, true, false, true));    // FP32 without ds
-  EXPECT_FALSE(large(2048, true, false, false, true));    // two teams a thread block
-  EXPECT_FALSE(large(32768, true, false, false, true));
-  EXPECT_FALSE(large(4096, true, false, false, true, kA100));
+  const auto but = [](StripsOperands of, const auto& change) {
+    change(of);
+    return of;
+  };
+  const auto off_sectors = [](StripsOperands& of) { of.sectors = false; };
+  const auto layer = [](StripsOperands& of) { of.layer = true; };
+  const auto single = [](StripsOperands& of) { of.single = true; };
+  EXPECT_TRUE(large(4096, kUsualWithDs));
+  EXPECT_TRUE(large(4096, but(kUsualWithDs, layer)));
+  EXPECT_TRUE(large(8192, but(but(kUsualWithDs, layer), single)));
+  EXPECT_TRUE(large(6144, kUsual));   // few warps, four rows each
+  EXPECT_FALSE(large(4096, kUsual));  // 32 KiB a tile
+  EXPECT_TRUE(large(8192, but(kUsual, off_sectors)));
+  EXPECT_FALSE(large(8200, but(kUsual, off_sectors)));   // 18 KiB a tile
+  EXPECT_FALSE(large(18432, but(kUsual, off_sectors)));  // three chunks a thread
+  EXPECT_FALSE(large(6144, but(but(kUsual, layer), off_sectors)));
+  EXPECT_FALSE(large(4096, but(kUsual, single)));
+  EXPECT_FALSE(large(2048, kUsualWithDs));  // two teams a thread block
+  EXPECT_FALSE(large(32768, kUsualWithDs));
+  EXPECT_FALSE(large(4096, kUsualWithDs, kA100));
 }
 
 TEST(CudaPlan, ForwardsFitOnTheDevice) {

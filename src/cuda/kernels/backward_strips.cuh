@@ -399,7 +399,7 @@ class Strips : StripsTiles<kType, C, kLayer, kAdd, kTeam, kWhole, kFew> {
 };
 
 template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole, bool kFew>
-__global__ void __launch_bounds__(strips_kernel(kType, C, kAdd, kTeam, kWhole, kFew).threads(), 1)
+__global__ void __launch_bounds__(strips_kernel(kType, C, kLayer, kAdd, kTeam, kWhole, kFew).threads(), 1)
     backward_strips_kernel(const __grid_constant__ StripsArgs args) {
   begin_kernel(args.early, args.n, args.weight);
   extern __shared__ __align__(128) std::byte memory[];

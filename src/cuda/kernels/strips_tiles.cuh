@@ -17,7 +17,7 @@ struct StripsArgs {
   };
   Matrix dy, s;
   int m, n, strips, log_strips, log_lanes, teams, team_warps, columns;
-  int tiles_by_threads;  // the first tiles of a strip, which each thread copies its part of; large copies bring others
+  int tiles_by_threads;  // the first tiles of a strip, which each thread copies its part of
   Vec weight;
   const float *rstd, *mean;
   float offset;      // as effective_offset gives it
@@ -25,6 +25,7 @@ struct StripsArgs {
   bool two_outputs;  // dresidual as well as dx
   bool plain;        // the usual gradients of vectors, and no others
   bool early;        // the call may begin before the one before it has finished
+  bool large;        // large copies bring the other tiles
   Matrix dx, ds;     // dx: the first of the outputs
   Type dx_type;
   int pitch, groups;
@@ -32,9 +33,6 @@ struct StripsArgs {
   unsigned int* counter;  // zero before and after
   spec::BackwardCall call;
 };
-
-// The first two tiles come sooner if each thread asks for what it needs itself.
-inline constexpr int kTilesByThreads = 2;
 
 // Where a row lies, if rows are not at equal distances. Out of line: few calls have such rows.
 struct StripsRow {
@@ -45,13 +43,14 @@ __device__ __noinline__ inline StripsRow row_by_row(const spec::BackwardCall& p,
 }
 
 // The kernel for matrices kept as kType.
-constexpr StripsKernel strips_kernel(Type type, int chunks, bool add, Team team, bool whole, bool few_warps) {
-  return {chunks, type == Type::f32, add, team, whole, few_warps};
+constexpr StripsKernel strips_kernel(Type type, int chunks, bool layer, bool add, Team team, bool whole,
+                                     bool few_warps) {
+  return {chunks, team, type == Type::f32, layer, add, whole, few_warps};
 }
 
 template <Type kType, int C, bool kLayer, bool kAdd, Team kTeam, bool kWhole, bool kFew>
 struct StripsTiles {
-  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kAdd, kTeam, kWhole, kFew);
+  static constexpr StripsKernel kKernel = strips_kernel(kType, C, kLayer, kAdd, kTeam, kWhole, kFew);
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kWarp = kTeam == Team::kWarp;
   static constexpr int kRows = kKernel.rows(), kCluster = kKernel.cluster();
@@ -62,7 +61,7 @@ struct StripsTiles {
   static constexpr int kNothing = kPairs ? -kChunk : 0;  // what a lane has left of a row that is not there
 
   static constexpr bool kByRows = kKernel.by_rows();
-  static constexpr bool kLargeCopies = has_large_copies(kKernel, kLayer) && kHasClusters;
+  static constexpr bool kLargeCopies = kKernel.large_copies() && kHasClusters;
 
   static constexpr int kTiles = kKernel.sums_bytes() + kKernel.scratch_bytes();  // in shared memory
   static constexpr int kStatisticsBytes = kKernel.statistics_bytes();
@@ -230,7 +229,7 @@ struct StripsTiles {
   __device__ __forceinline__ void done_with_tile(int where) {
     __syncwarp();
     if constexpr (kLargeCopies) {
-      if (a.tiles_by_threads == kTilesByThreads) places.done(where, lane);
+      if (a.large) places.done(where, lane);
     }
   }
 

@@ -100,7 +100,9 @@ inline StripsArgs strips_args(const spec::BackwardCall& call, const BackwardPlan
   args.teams = strips.teams;
   args.team_warps = strips.team_warps;
   args.columns = static_cast<int>(strips.columns);
-  args.tiles_by_threads = strips.large_copies ? kTilesByThreads : INT_MAX;
+  args.large = strips.large_copies;
+  // The first two tiles come sooner if each thread asks for what it needs itself.
+  args.tiles_by_threads = args.large ? 2 : INT_MAX;
   args.dx_type = first.type;
   args.in_order = in_order(call.dy) && in_order(call.s) && in_order(call.ds) && in_order(first);
   args.two_outputs = call.dx.present && call.dresidual.present;

@@ -16,21 +16,15 @@ constexpr std::size_t kCounterBytes = 16;
 
 Type common(Type a, const Rows& b) { return !b.present || b.type == a ? a : Type::f32; }
 
-bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
-
-bool aligned(const Rows& t, std::int64_t m) {
-  return !t.present || (aligned(t.data) && (t.inner <= 1 || m <= 1 || t.inner_stride % 16 == 0) &&
-                        (t.inner >= m || t.outer_stride % 16 == 0));
-}
-
-bool aligned(const Vec& v) { return !v.present || aligned(v.data); }
-
-// Whether all rows start at multiples of 32 bytes.
-bool starts_sectors(const Rows& t, std::int64_t m) {
-  const auto at = [](const auto& v) { return v % 32 == 0; };
+// Whether all rows start at multiples of so many bytes.
+bool starts_at(const Rows& t, std::int64_t m, std::uintptr_t bytes) {
+  const auto at = [&](auto v) { return static_cast<std::uintptr_t>(v) % bytes == 0; };
   return !t.present || (at(reinterpret_cast<std::uintptr_t>(t.data)) &&
                         (t.inner <= 1 || m <= 1 || at(t.inner_stride)) && (t.inner >= m || at(t.outer_stride)));
 }
+
+bool aligned(const Rows& t, std::int64_t m) { return starts_at(t, m, 16); }
+bool aligned(const Vec& v) { return !v.present || reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0; }
 
 bool same_place(const Rows& a, const Rows& b) { return a.present && b.present && a.data == b.data; }
 
@@ -75,22 +69,25 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device) {
   const bool in_place =
       rows && columns && call.dy.present && (same_place(call.dx, call.dy) || same_place(call.dx, call.s));
   const bool rare = !call.layer_norm && call.dbias.present;
+  const bool whole = whole_chunks(call), single = matrices(call) == Type::f32;
   if (rows && call.dy.present && !rare && call.m <= kMostRows && (in_place || worth_strips(call.m))) {
-    plan.strips = plan_strips(call.m, call.n, call.ds.present, matrices(call) == Type::f32, whole_chunks(call), device);
+    const auto sectors = [&](const Rows& t) { return starts_at(t, call.m, 32); };
+    plan.strips = plan_strips(call.m, call.n,
+                              {.single = single,
+                               .layer = call.layer_norm,
+                               .add = call.ds.present,
+                               .whole = whole,
+                               .sectors = sectors(call.dy) && sectors(call.s) && sectors(call.ds)},
+                              device);
   }
   if (plan.strips.fits) {
-    const bool sectors =
-        starts_sectors(call.dy, call.m) && starts_sectors(call.s, call.m) && starts_sectors(call.ds, call.m);
-    plan.strips.large_copies =
-        whole_chunks(call) &&
-        plan_large_copies(plan.strips, call.ds.present, matrices(call) == Type::f32, call.layer_norm, sectors, device);
     if (columns) {
       plan.scratch.data = static_cast<std::size_t>(vectors * plan.strips.groups * plan.strips.pitch) * sizeof(float);
       plan.scratch.counters = kCounterBytes;
     }
     return plan;
   }
-  plan.split = plan_split(call.m, call.n, {rows, vectors, matrices(call) == Type::f32, whole_chunks(call)}, device);
+  plan.split = plan_split(call.m, call.n, {rows, vectors, single, whole}, device);
   if (plan.split.rows.wide && plan.split.row_blocks > 0 && call.dy.present && plan.split.whole) {
     plan.split.cached = split_cached_tiles(call.n, plan.split.single, columns, device);
   }

@@ -38,13 +38,20 @@ inline constexpr int kSumPlaces = 4;   // tiles that have a place for those
 inline constexpr int kMostLag = 1;
 inline constexpr int kCopyBarriers = 96;  // bytes: two barriers a place, and as many as let tiles start at 128
 
+// What is asked of a call that matters for how it is done.
+struct StripsOperands {
+  bool single;          // matrices are kept as FP32
+  bool layer;           // LayerNorm
+  bool add;             // there is ds
+  bool whole;           // rows start at multiples of sixteen bytes and have whole chunks
+  bool sectors = true;  // rows start at multiples of 32 bytes
+};
+
 // What a kernel is compiled for, and what follows from that.
 struct StripsKernel {
-  int chunks;   // of eight elements in each thread
-  bool single;  // matrices are kept as FP32
-  bool add;     // there is ds
+  int chunks;  // of eight elements in each thread
   Team team;
-  bool whole;  // rows start at multiples of sixteen bytes and have whole chunks
+  bool single, layer, add, whole;  // as StripsOperands has them
   bool few_warps = false;
 
   constexpr bool warp() const { return team == Team::kWarp; }
@@ -89,10 +96,15 @@ struct StripsKernel {
 
   constexpr int teams() const { return team == Team::kHalf ? 2 : 1; }  // where a team has several warps
   // Whether a tile's rows lie in shared memory as they do in memory, so that large copies may bring them. FP32 has its
-  // chunks' places to work out then, which costs more than it gives without ds.
+  // chunks' places to work out then, which costs more than it gives without ds; and three chunks a thread are faster
+  // side by side in RMSNorm without ds, whose tiles do not get large enough anyway.
   constexpr bool by_rows() const {
-    return whole && (team == Team::kBlock || team == Team::kCluster) && (add || !single);
+    const bool several_warps = team == Team::kBlock || team == Team::kCluster;
+    return whole && several_warps && (add || (!single && (layer || chunks < 3)));
   }
+  // Whether there is code for large copies. LayerNorm without ds is slower with them: it waits for each tile's sums
+  // rather than for memory.
+  constexpr bool large_copies() const { return by_rows() && (add || !layer); }
   constexpr int sums_bytes() const {
     constexpr std::size_t kPlace = sizeof(unsigned long long) + kTileSums * sizeof(float);
     return warp() ? 0 : static_cast<int>(kPlace) * teams() * kSumPlaces + (by_rows() ? kCopyBarriers : 0);
@@ -125,9 +137,12 @@ constexpr bool has_few_warps(Team team, int chunks) {
 // Fewer rows are better served row by row and column by column: nobody waits for anybody.
 constexpr bool worth_strips(std::int64_t m) { return m > 256; }
 
-// `add`, `single`, `whole`: as StripsKernel has them.
-constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool single, bool whole,
-                                 const Device& device) {
+// Large copies are worth it where a tile is large enough to keep the memory busy while the one before it is used, or
+// large and has rows that start in the middle of sectors of 32 bytes, which what a few lanes copy by themselves then
+// asks for twice.
+constexpr bool worth_large_copies(int tile_bytes, bool sectors) { return tile_bytes > (sectors ? 40 : 24) * 1024; }
+
+constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, const StripsOperands& of, const Device& device) {
   StripsPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
   const std::int64_t strips = spec::strips(n);
@@ -139,7 +154,7 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   const std::int64_t own = (blocks + plan.cluster() - 1) / plan.cluster();  // of a thread block
   plan.chunks = static_cast<int>(plan.team == Team::kWarp ? blocks : (own + 15) / 16);
   const auto warps = static_cast<int>((own + plan.chunks - 1) / plan.chunks);  // of a row, in each thread block
-  StripsKernel kernel{plan.chunks, single, add, plan.team, whole, true};
+  StripsKernel kernel{plan.chunks, plan.team, of.single, of.layer, of.add, of.whole, true};
   kernel.few_warps =
       has_few_warps(plan.team, plan.chunks) && warps <= kernel.few() && kernel.shared_bytes() <= device.shared_bytes;
   plan.few_warps = kernel.few_warps;
@@ -164,24 +179,9 @@ constexpr StripsPlan plan_strips(std::int64_t m, std::int64_t n, bool add, bool 
   plan.shared_bytes = kernel.shared_bytes();
   plan.fits = plan.chunks <= kernel.most_chunks() && plan.threads() <= kernel.threads() &&
               plan.shared_bytes <= device.shared_bytes;
+  plan.large_copies = plan.fits && device.major >= 9 && kernel.large_copies() &&
+                      worth_large_copies(kernel.tile_bytes() / kernel.threads() * plan.threads(), of.sectors);
   return plan;
-}
-
-// Whether a kernel can have large copies. LayerNorm without ds is slower with them: it waits for each tile's sums
-// rather than for memory. Nor do tiles of three chunks a thread get large enough without ds.
-constexpr bool has_large_copies(const StripsKernel& kernel, bool layer) {
-  return kernel.by_rows() && (kernel.add || (!layer && kernel.chunks < 3));
-}
-
-// Whether they are worth it: where a tile is large enough to keep the memory busy while the one before it is used, or
-// large and has rows that start in the middle of sectors of 32 bytes (`sectors`: none does), which what a few lanes
-// copy by themselves then asks for twice.
-constexpr bool plan_large_copies(const StripsPlan& plan, bool add, bool single, bool layer, bool sectors,
-                                 const Device& device) {
-  const StripsKernel kernel{plan.chunks, single, add, plan.team, true, plan.few_warps};
-  const int warp_bytes = 32 * 8 * (single ? 4 : 2) * plan.chunks * plan.rows_per_tile * kernel.matrices();
-  return plan.fits && device.major >= 9 && has_large_copies(kernel, layer) &&
-         plan.team_warps * warp_bytes > (sectors ? 40 : 24) * 1024;
 }
 
 }  // namespace truenorm::cuda
