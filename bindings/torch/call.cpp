@@ -15,9 +15,6 @@ namespace truenorm::binding {
 
 namespace {
 
-// What a backward on CUDA needs of counters, so far; more is asked for where it does not do.
-constexpr std::size_t kCounterBytes = 128;
-
 // Where a call runs: x's device, its current stream, and on the CPU the shared threads.
 struct Place {
   explicit Place(const at::Device& device) {
@@ -46,22 +43,17 @@ void raise_if_failed(const Norm& norm, tn_status status, const tn_error& error) 
   TORCH_CHECK(status == TN_OK, "truenorm.", norm.name(), ": ", error.message);
 }
 
-// `ask` is a tn_*_workspace, `run` the call it belongs to. Small calls, whose cost is the host's, need no memory (at
-// most counters), so that the call is tried before it is asked: it refuses before it does anything.
+// `ask` is a tn_*_workspace, `run` the call it belongs to. Small calls, whose cost is the host's, need no scratch, so
+// that the call is tried without: it refuses before it does anything.
 template <class Args, class Ask, class Run>
-void launch(const Norm& norm, const Args& args, const at::Device& device, std::size_t counters, Ask ask, Run run) {
+void launch(const Norm& norm, const Args& args, const at::Device& device, Ask ask, Run run) {
   const Place place(device);
   tn_error error;
-  Scratch scratch = make_scratch({nullptr, 0, nullptr, device.is_cuda() ? counters : 0}, device, place.exec.stream);
-  tn_status status = run(&place.exec, &args, &scratch.workspace, &error);
+  tn_status status = run(&place.exec, &args, nullptr, &error);
   if (status == TN_WORKSPACE_TOO_SMALL) {
     tn_workspace needed{};
     raise_if_failed(norm, ask(&place.exec, &args, &needed, &error), error);
-    const tn_workspace had = scratch.workspace;
-    const bool enough = needed.counters_size <= had.counters_size;
-    if (enough) needed.counters_size = 0;
-    scratch = make_scratch(needed, device, place.exec.stream);
-    if (enough) scratch.workspace.counters = had.counters, scratch.workspace.counters_size = had.counters_size;
+    const Scratch scratch = make_scratch(needed, device, place.exec.stream);
     status = run(&place.exec, &args, &scratch.workspace, &error);
   }
   raise_if_failed(norm, status, error);
@@ -138,7 +130,7 @@ ForwardOutputs forward(const Norm& norm, const ForwardInputs& in, bool statistic
   args.residual_out = output_matrix(out.residual_out, norm.columns);
   args.mean = output_vector(out.mean);
   args.rstd = output_vector(out.rstd);
-  launch(norm, args, x.device(), 0, tn_forward_workspace, tn_forward);
+  launch(norm, args, x.device(), tn_forward_workspace, tn_forward);
   return out;
 }
 
@@ -187,7 +179,7 @@ std::array<at::Tensor, kGradients> backward(const Norm& norm, const BackwardInpu
   args.dresidual = output_matrix(out[kResidual], norm.columns);
   args.dweight = output_vector(out[kWeight]);
   args.dbias = output_vector(out[kBias]);
-  launch(norm, args, incoming.device(), kCounterBytes, tn_backward_workspace, tn_backward);
+  launch(norm, args, incoming.device(), tn_backward_workspace, tn_backward);
   return out;
 }
 

@@ -50,7 +50,7 @@ enum {
   TN_OK = 0,
   TN_INVALID_ARGUMENT = 1, /* an argument is wrong; tn_error names it */
   TN_UNSUPPORTED = 2,      /* a valid request that this build or machine cannot serve (say, no such instruction set) */
-  TN_WORKSPACE_TOO_SMALL = 3, /* the scratch passed is smaller than the matching *_workspace call asked for */
+  TN_WORKSPACE_TOO_SMALL = 3, /* the call needs more scratch than was passed; what *_workspace says is enough */
   TN_NO_DEVICE = 4,           /* the device named does not exist, or its backend is not in this build */
   TN_OUT_OF_MEMORY = 5,       /* a thread pool could not be made */
   TN_DEVICE_ERROR = 6         /* a launch failed */
@@ -235,8 +235,9 @@ typedef struct tn_backward_args {
   tn_tensor dbias;     /* [N]     optional output */
 } tn_backward_args;
 
-/* The scratch that the call with these arguments needs. Pointers in `args` are not read through and may be NULL;
- * only types, shapes, strides and presence count. Sets out->size and out->counters_size, leaves the pointers. */
+/* The scratch that the call with these arguments needs at most, wherever its operands lie. Pointers in `args` are not
+ * read through and may be NULL; only types, shapes, strides and presence count. Sets out->size and out->counters_size,
+ * leaves the pointers. The call itself takes less where that does: small ones on CUDA mostly need none. */
 TN_API tn_status tn_forward_workspace(const tn_exec* exec, const tn_forward_args* args, tn_workspace* out,
                                       tn_error* error) TN_NOEXCEPT;
 TN_API tn_status tn_backward_workspace(const tn_exec* exec, const tn_backward_args* args, tn_workspace* out,

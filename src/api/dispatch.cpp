@@ -21,11 +21,12 @@ void* align(void* p) {
   return static_cast<std::byte*>(p) + (kAlignment - address % kAlignment) % kAlignment;
 }
 
-// What a backward needs where it runs, room for alignment included.
-tn_status backward_scratch(const spec::BackwardCall& call, const tn_exec& where, cuda::Scratch& needed,
+// What a backward needs where it runs, room for alignment included; `anywhere`: wherever its operands may lie.
+tn_status backward_scratch(const spec::BackwardCall& call, const tn_exec& where, bool anywhere, cuda::Scratch& needed,
                            tn_error* error) {
   if (where.device == TN_CUDA) {
-    if (const char* reason = cuda::backward_scratch(call, where.device_index, needed); reason != nullptr) {
+    const char* const reason = cuda::backward_scratch(call, where.device_index, anywhere, needed);
+    if (reason != nullptr) {
       return api::fail(error, TN_DEVICE_ERROR, "device_index: CUDA device %d failed: %s",
                        static_cast<int>(where.device_index), reason);
     }
@@ -102,7 +103,7 @@ tn_status tn_backward_workspace(const tn_exec* exec, const tn_backward_args* arg
   if (const tn_status s = api::check_backward(args, false, call, error); s != TN_OK) return s;
   if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   cuda::Scratch needed;
-  if (const tn_status s = backward_scratch(call, where, needed, error); s != TN_OK) return s;
+  if (const tn_status s = backward_scratch(call, where, true, needed, error); s != TN_OK) return s;
   return report(needed, out, error);
 }
 
@@ -127,7 +128,7 @@ tn_status tn_backward(const tn_exec* exec, const tn_backward_args* args, const t
   if (const tn_status s = api::check_backward(args, true, call, error); s != TN_OK) return s;
   if (const tn_status s = check_width(where, call.n, error); s != TN_OK) return s;
   cuda::Scratch needed;
-  if (const tn_status s = backward_scratch(call, where, needed, error); s != TN_OK) return s;
+  if (const tn_status s = backward_scratch(call, where, false, needed, error); s != TN_OK) return s;
   if (const tn_status s = check_workspace(workspace, needed, error); s != TN_OK) return s;
   void* const data = needed.data == 0 ? nullptr : align(workspace->data);
   void* const counters = needed.counters == 0 ? nullptr : align(workspace->counters);

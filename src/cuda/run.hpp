@@ -27,8 +27,9 @@ struct Scratch {
 // uses are device addresses. The host waits for nothing.
 const char* run_forward(const spec::ForwardCall& call, const Where& where);
 
-// A device's scratch for a call; `data` and `counters` in run_backward are as large and aligned to 16 bytes.
-const char* backward_scratch(const spec::BackwardCall& call, int device, Scratch& scratch);
+// A device's scratch for a call where its operands lie, or `anywhere`: wherever they may. `data` and `counters` in
+// run_backward are as large as the first, and aligned to 16 bytes.
+const char* backward_scratch(const spec::BackwardCall& call, int device, bool anywhere, Scratch& scratch);
 const char* run_backward(const spec::BackwardCall& call, const Where& where, void* data, void* counters);
 
 }  // namespace truenorm::cuda

@@ -27,11 +27,11 @@ const char* run_forward(const spec::ForwardCall& call, const Where& where) {
   }
 }
 
-const char* backward_scratch(const spec::BackwardCall& call, int index, Scratch& scratch) {
+const char* backward_scratch(const spec::BackwardCall& call, int index, bool anywhere, Scratch& scratch) {
   const char* error = nullptr;
   const Device* const device = device_of(index, error);
   if (device == nullptr) return error;
-  scratch = most_scratch(call, *device);
+  scratch = anywhere ? most_scratch(call, *device) : plan_of(call, *device).scratch;
   return nullptr;
 }
 
