@@ -25,7 +25,7 @@ CudaLaunch launch_rows(const spec::ForwardCall& call, const ForwardPlan& plan) {
 }
 
 CudaLaunch launch_wide(const spec::ForwardCall& call, const Device& device, std::int64_t& cached) {
-  const bool single = cuda::matrices(call) == Type::f32;
+  const bool single = cuda::matrices_of_wide(call) == Type::f32;
   cached = cuda::wide_cached_tiles(call.n, single, device);
   CudaLaunch launch;
   launch.blocks = call.m;
@@ -110,10 +110,10 @@ CudaChoice choose_kernel(const PlannedCall& planned, const Device& device) {
   Places places;
   if (planned.direction == Direction::forward) {
     const spec::ForwardCall call = forward_call(planned, places);
-    choice.kept = static_cast<tn_dtype>(cuda::matrices(call));
     choice.whole = cuda::whole_chunks(call);
     choice.forward = cuda::plan_of(call, device);
     const bool wide = choice.forward->wide;
+    choice.kept = static_cast<tn_dtype>(wide ? cuda::matrices_of_wide(call) : cuda::matrices(call));
     choice.kernel = wide ? CudaKernel::forward_wide : CudaKernel::forward;
     choice.launch = wide ? launch_wide(call, device, choice.cached_tiles) : launch_rows(call, *choice.forward);
     return choice;

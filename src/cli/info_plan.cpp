@@ -146,8 +146,8 @@ Json fields(const cuda::ForwardPlan& plan) {
           {"warps_per_row", plan.warps},
           {"rows_per_thread_block", plan.rows},
           {"turns", plan.turns},
-          {"rows_in_registers", plan.narrow},
-          {"vectors_in_shared_memory", !plan.narrow && !plan.direct},
+          {"rows_in_registers", plan.in_registers},
+          {"vectors_in_shared_memory", !plan.in_registers && !plan.direct},
           {"vectors_by_first_level_cache", plan.cached},
           {"shared_bytes", plan.shared_bytes}};
 }

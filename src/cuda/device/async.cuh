@@ -38,6 +38,16 @@ __device__ __forceinline__ void copy_async_if(bool wanted, unsigned int to, cons
   }
 }
 
+// Sixteen bytes, of which only the first `bytes` are read, and zeros for the others.
+template <bool kCached>
+__device__ __forceinline__ void copy_part_async(unsigned int to, const void* from, int bytes) {
+  if constexpr (kCached) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  } else {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  }
+}
+
 // Four bytes, of which only the first `bytes` are read, and zeros for the others.
 __device__ __forceinline__ void copy_part_of_word_async(unsigned int to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

@@ -28,8 +28,8 @@ __device__ __forceinline__ void finish_output(const float (&w)[K], float (&y)[K]
 
 // V sums of a row at once, the same in every thread of the row. `shared` has 32 floats for each where a row has several
 // warps: +0 where there is none. All threads of the thread block call.
-template <int V, int C, bool kWhole, bool kNarrow>
-__device__ __forceinline__ void forward_sums(const ForwardPlace<C, kWhole, kNarrow>& at, int warps,
+template <int V, int C, Lie kLie, bool kNarrow>
+__device__ __forceinline__ void forward_sums(const ForwardPlace<C, kLie, kNarrow>& at, int warps,
                                              float (&s)[V * padded(C)], float* shared, float (&out)[V]) {
   constexpr int P = padded(C);
   if constexpr (C == 1) {  // a row may have few lanes
@@ -80,13 +80,14 @@ template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, ForwardForm kF
 struct ForwardBounds {
   static constexpr bool kSingle = kType == Type::f32;
   static constexpr bool kNarrow = is_narrow(kForm);
-  static constexpr bool kMany = !kSingle && !kAdd && (kLayer || C == 4);
+  static constexpr bool kMany = kWhole && !kSingle && !kAdd && (kLayer || C == 4);
   static constexpr bool kDirect = kForm == ForwardForm::kDirect;
   static constexpr int kThreads = kNarrow   ? kForwardNarrowThreads
                                   : kDirect ? kForwardDirectThreads
                                   : kMany   ? kForwardThreads
                                             : 1024;
-  static constexpr int kBlocks = kNarrow            ? (kLayer && kForm == ForwardForm::kNarrowPlain ? 9 : 10)
+  static constexpr int kBlocks = kNarrow && !kWhole ? 8
+                                 : kNarrow          ? (kLayer && kForm == ForwardForm::kNarrowPlain ? 9 : 10)
                                  : kDirect || kMany ? 2
                                                     : 1;
 };
@@ -95,33 +96,36 @@ template <Type kType, int C, bool kLayer, bool kAdd, bool kWhole, ForwardForm kF
 __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, kForm>::kThreads,
                                   ForwardBounds<kType, C, kLayer, kAdd, kWhole, kForm>::kBlocks)
     forward_kernel(const __grid_constant__ ForwardArgs p) {
-  static_assert(kWhole || kType == Type::f32);
   constexpr bool kPlain = kForm == ForwardForm::kNarrowPlain,
-                 kDirect = kForm == ForwardForm::kDirect || kForm == ForwardForm::kNarrow;
+                 kDirect = kForm == ForwardForm::kDirect || (kWhole && kForm == ForwardForm::kNarrow);
   constexpr int P = padded(C);
   constexpr bool kSingle = kType == Type::f32;
   constexpr bool kNarrow = is_narrow(kForm);
-  constexpr int kOfChunk = kNarrow ? 0 : kSingle ? 32 : 16;
-  static_assert((kWhole || kForm == ForwardForm::kGeneral) && !(kNarrow && kSingle));
-  using Matrix = Side<kType, C, kWhole, false, kNarrow>;
-  using Vector = Side<kType, C, kWhole, true, kNarrow>;
+  constexpr bool kInRegisters = kNarrow && kWhole;  // else rows and vectors come by way of shared memory
+  constexpr int kOfChunk = kInRegisters ? 0 : kSingle ? 32 : 16;
+  static_assert(!(kNarrow && kSingle) && (kWhole || kForm == ForwardForm::kGeneral || kForm == ForwardForm::kNarrow));
+  constexpr Lie kLie = lie_of<kType, kWhole>();
+  using Matrix = Side<kType, C, kLie, false, kNarrow>;
+  using Vector = Side<kType, C, kLie, true, kNarrow>;
   begin_kernel(p.early, p.n, p.weight, p.bias);
-  const ForwardPlace<C, kWhole, kNarrow> at(p);
+  const ForwardPlace<C, kLie, kNarrow> at(p);
   const int n = p.n;
-  const int turns = C == 1 && !kNarrow ? p.turns : 1;  // others have no registers for them
+  constexpr bool kTurns = kNarrow ? !kWhole : C == 1;  // others have no registers for them
+  const int turns = kTurns ? p.turns : 1;
   unsigned int r = blockIdx.x * turns * p.rows + at.row;
   const auto columns_of = [&](unsigned int row) { return row < p.m ? n : 0; };
 
   float* const sums = reinterpret_cast<float*>(forward_shared());
   int next = static_cast<int>(forward_sums_bytes(kLayer));
-  const auto take = [&](int each) {
-    const int from = next + at.run_at(each);
-    next += at.bytes(each);
+  const auto take = [&](int each, int spare = 0) {
+    const int from = next + at.run_at(each, spare);
+    next += at.bytes(each, spare);
     return from;
   };
-  Matrix x{at, take(kOfChunk)}, residual{at, take(kAdd ? kOfChunk : 0)};
+  constexpr int kSpare = kLie == Lie::kPieces ? kSparePieces : 0;
+  Matrix x{at, take(kOfChunk, kSpare)}, residual{at, take(kAdd ? kOfChunk : 0, kSpare)};
   // Rows of all turns are under way together.
-  const int of_turn = at.bytes(kOfChunk) * (kAdd ? 2 : 1);
+  const int of_turn = at.bytes(kOfChunk, kSpare) * (kAdd ? 2 : 1);
 #pragma unroll 1
   for (int turn = 0; turn < turns; ++turn) {
     const unsigned int row = r + turn * p.rows;
@@ -133,7 +137,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
   x.place -= turns * of_turn;
   residual.place -= turns * of_turn;
   next += (turns - 1) * of_turn;
-  if constexpr (!kNarrow) copies_commit();
+  if constexpr (!kInRegisters) copies_commit();
   // Asked for now, when there is time.
   const int plain = kPlain ? 1 : in_register(p.plain), round_xhat = in_register(p.round_xhat);
   const int offset = in_register(p.offset != 0.0f);  // -0 changes nothing
@@ -142,7 +146,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     const Type type = kPlain ? kType : v.type;
     if constexpr (kDirect) {
       return DirectVector<C, kNarrow>{at, v.data, n};
-    } else if constexpr (kNarrow) {
+    } else if constexpr (kInRegisters) {
       Vector of_v{at};
       if (wanted) of_v.template copy<true>(type, v.data, n);
       return of_v;
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     }
   };
   const auto weight = vector(p.weight, true), bias = vector(p.bias, kLayer);
-  if constexpr (!kNarrow) copies_commit();
+  if constexpr (!kInRegisters) copies_commit();
   if (!at.kPart && p.warps > 1 && at.thread < 32 && at.lane >= p.warps) {
 #pragma unroll
     for (int i = 0; i < (kLayer ? 3 : 1); ++i) sums[i * 32 + at.lane] = 0.0f;
@@ -169,7 +173,7 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     }
   };
 
-  if constexpr (!kNarrow) {
+  if constexpr (!kInRegisters) {
     copies_wait_but_last();
     __syncwarp();
   }
@@ -177,10 +181,11 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
   for (int turn = 0; turn < turns; ++turn, r += p.rows, x.place += of_turn, residual.place += of_turn) {
     const int here = columns_of(r);  // of this thread's row, if it has one
     if constexpr (!kWhole) {
-      x.half = half_word(p.x.at(r));
-      if constexpr (kAdd) residual.half = half_word(p.residual.at(r));
+      x.found_at(p.x.at(r));
+      if constexpr (kAdd) residual.found_at(p.residual.at(r));
     }
     float part[P] = {}, total[1];
+    PieceStore s_pieces(kAdd && p.s.present ? p.s.at(r) : nullptr, here, at.in_run, at.lanes);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const int column = at.column(c);
@@ -194,12 +199,14 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) v[i] = Elements::residual_sum(v[i], other[i]);
         round8(kSingle ? p.s_type : kType, v);
-        if constexpr (!kWhole) __syncwarp();  // all lanes have read what lies where s is put
+        if constexpr (kLie == Lie::kWords) __syncwarp();  // all lanes have read what lies where s is put
         x.keep(c, v);
         if (p.s.present) {
           std::byte* const to = p.s.at(r);
           if constexpr (kWhole) {
             at.template store<kType>(p.s.type, to, column, here, v);
+          } else if constexpr (kLie == Lie::kPieces) {
+            s_pieces.store(x.low[c], column, c == 0, c == C - 1);
           } else {
             const int begin = column - at.in_run * kChunk;
             store_run(p.s.type, to + std::int64_t{begin} * bytes_each<kType>(p.s.type), here - begin,
@@ -243,13 +250,14 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
     }
     if (!kPlain && !p.y.present) continue;
     std::byte* const y = p.y.at(r);
-    if constexpr (!kNarrow) {
+    if constexpr (!kInRegisters) {
       copies_wait_but(0);
       __syncwarp();
     }
     // Twice, so that the usual operands need no choices.
     const auto emit = [&](auto usual) {
       constexpr bool kUsual = decltype(usual)::value;
+      PieceStore pieces(y, here, at.in_run, at.lanes);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
         const int column = at.column(c);
@@ -279,6 +287,8 @@ __global__ void __launch_bounds__(ForwardBounds<kType, C, kLayer, kAdd, kWhole, 
         const Type type = kUsual ? kType : p.y.type;
         if constexpr (kWhole) {
           at.template store<kType>(type, y, column, here, v);
+        } else if constexpr (kLie == Lie::kPieces) {
+          pieces.store(narrow8(kType, v), column, c == 0, c == C - 1);
         } else {
           const int begin = column - at.in_run * kChunk;
           store_run(type, y + std::int64_t{begin} * bytes_each<kType>(type), here - begin, x.run_of(c, kType),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/device/anywhere.cuh"
+#include "cuda/device/pieces.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/rows.hpp"
 #include "cuda/tuning/forward.hpp"
@@ -29,15 +30,27 @@ struct ForwardArgs {
 enum class ForwardForm {
   kGeneral,      // rows and vectors in shared memory
   kDirect,       // vectors are read where they are, when they are needed, which leaves shared memory to rows
-  kNarrow,       // the same of rows no longer than a block, in registers: a lane has a chunk, or one of each half
+  kNarrow,       // the same of rows no longer than a block: a lane has a chunk, or one of each half. Whole rows are in
+                 // registers from the start, and vectors are read where they are; others as in kGeneral
   kNarrowPlain,  // for ForwardArgs::plain, with fewer instructions, and with vectors in registers too
 };
 constexpr bool is_narrow(ForwardForm form) { return form >= ForwardForm::kNarrow; }
 
+// How rows lie in memory, and in shared memory.
+enum class Lie {
+  kWhole,   // in whole chunks at multiples of sixteen bytes
+  kPieces,  // anywhere, of a 16-bit type: by pieces (device/pieces.cuh)
+  kWords,   // anywhere, of any type: by words (device/anywhere.cuh)
+};
+template <Type kType, bool kWhole>
+constexpr Lie lie_of() {
+  return kWhole ? Lie::kWhole : kType == Type::f32 ? Lie::kWords : Lie::kPieces;
+}
+
 // Where a thread stands, and where its chunks are in shared memory: run after run, and in a run chunk after chunk, at
-// distances known beforehand. A thread's FP32 and rows that start anywhere take 32 bytes a chunk, others 16; a run of
-// the latter has a word more.
-template <int C, bool kWhole, bool kNarrow>
+// distances known beforehand. A thread's FP32, and what is copied by words, take 32 bytes a chunk, others 16; by words
+// a run has a word more, by pieces all runs of a thread kSparePieces more.
+template <int C, Lie kLie, bool kNarrow>
 struct ForwardPlace {
   static constexpr int kStep = 32 * kChunk;         // columns from a thread's chunk to its next; unless
   static constexpr bool kPart = C == 1 || kNarrow;  // a row may have part of a warp
@@ -56,8 +69,10 @@ struct ForwardPlace {
     runs = static_cast<int>(blockDim.x) >> log_lanes;
   }
   __device__ __forceinline__ static bool one_warp(const ForwardArgs& p) { return kPart || p.warps == 1; }
+  // Columns from a thread's first chunk to chunk c.
+  __device__ __forceinline__ int step(int c) const { return c * (kNarrow ? lanes * kChunk : kStep); }
   // The first column of chunk c.
-  __device__ __forceinline__ int column(int c) const { return first + c * (kNarrow ? lanes * kChunk : kStep); }
+  __device__ __forceinline__ int column(int c) const { return first + step(c); }
   // The first of four columns of FP32: lanes of a run have the first half of their chunks side by side, then the
   // second.
   __device__ __forceinline__ int half_column(int c, int h) const {
@@ -75,9 +90,14 @@ struct ForwardPlace {
     }
   }
   // From a chunk of a run to the next, of the thread block's chunks all together, and to this run's.
-  __device__ __forceinline__ int chunk_bytes(int each) const { return kWhole ? lanes * each : run_bytes(lanes); }
-  __device__ __forceinline__ int bytes(int each) const { return each == 0 ? 0 : runs * C * chunk_bytes(each); }
-  __device__ __forceinline__ int run_at(int each) const { return run * C * chunk_bytes(each); }
+  __device__ __forceinline__ int chunk_bytes(int each) const {
+    return kLie == Lie::kWords ? run_bytes(lanes) : lanes * each;
+  }
+  // `spare`: what each run has behind its chunks.
+  __device__ __forceinline__ int bytes(int each, int spare) const {
+    return each == 0 ? 0 : runs * (C * chunk_bytes(each) + spare);
+  }
+  __device__ __forceinline__ int run_at(int each, int spare) const { return run * (C * chunk_bytes(each) + spare); }
 };
 
 // Places in shared memory are kept as numbers: of a pointer that might be null the compiler would forget what it is to.
@@ -87,14 +107,18 @@ __device__ __forceinline__ std::byte* forward_shared() {
 }
 
 // C chunks of a matrix's row or of a vector, in shared memory.
-template <Type kType, int C, bool kWhole, bool kVector, bool kNarrow>
+template <Type kType, int C, Lie kLie, bool kVector, bool kNarrow>
 struct Side {
-  using Place = ForwardPlace<C, kWhole, kNarrow>;
-  static constexpr int kStep = Place::kStep;
+  using Place = ForwardPlace<C, kLie, kNarrow>;
   static constexpr bool kAnyType = kVector || kType == Type::f32;  // else kType
   const Place& at;
   int place;     // of this run, in shared memory
-  int half = 0;  // of rows that start anywhere: how far into a word
+  int half = 0;  // of rows that are copied by words: how far into one
+
+  // Of rows that start anywhere: where the row lies whose columns have been copied.
+  __device__ __forceinline__ void found_at(const std::byte* row) {
+    if constexpr (kLie == Lie::kWords) half = half_word(row);
+  }
 
   // Bytes of a chunk.
   __device__ __forceinline__ static int each(Type type) {
@@ -106,13 +130,13 @@ struct Side {
   __device__ __forceinline__ void copy(Type type, const std::byte* row, int columns) {
     const unsigned int run = shared_address(forward_shared() + place);
     const int chunk = at.chunk_bytes(each(type));
-    if constexpr (!kWhole) {
+    if constexpr (kLie == Lie::kWords) {
       half = half_word(row);
       const int size = type == Type::f32 ? 4 : 2, column = at.first - at.in_run * kChunk;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        copy_run(run + c * chunk, row + std::int64_t{column + c * kStep} * size, (columns - column - c * kStep) * size,
-                 type, at.in_run, at.lanes);
+        copy_run(run + c * chunk, row + std::int64_t{column + at.step(c)} * size,
+                 (columns - column - at.step(c)) * size, type, at.in_run, at.lanes);
       }
     } else if (kAnyType && type == Type::f32) {
       // Neighbouring lanes copy neighbouring sixteen bytes, in two turns.
@@ -121,8 +145,8 @@ struct Side {
       const unsigned int to = run + at.in_run * 16;
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        copy_async_if<kCached>(c * kStep < left, to + c * chunk, from + c * kStep * 4);
-        copy_async_if<kCached>(c * kStep + at.lanes * 4 < left, to + c * chunk + turn, from + c * kStep * 4 + turn);
+        copy16<kCached>(left - at.step(c), 4, to + c * chunk, from + at.step(c) * 4);
+        copy16<kCached>(left - at.step(c) - at.lanes * 4, 4, to + c * chunk + turn, from + at.step(c) * 4 + turn);
       }
     } else {
       const int left = columns - at.first;
@@ -130,8 +154,17 @@ struct Side {
       const unsigned int to = run + at.in_run * each(type);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        copy_async_if<kCached>(c * kStep < left, to + c * chunk, from + c * kStep * 2);
+        copy16<kCached>(left - at.step(c), 2, to + c * chunk, from + at.step(c) * 2);
       }
+    }
+  }
+  // Sixteen bytes, or of the row's last chunk what there is: `left` elements of `size` bytes.
+  template <bool kCached>
+  __device__ __forceinline__ static void copy16(int left, int size, unsigned int to, const std::byte* from) {
+    if constexpr (kLie == Lie::kWhole) {
+      copy_async_if<kCached>(left > 0, to, from);
+    } else {
+      copy_part_async<kCached>(to, from, part_of_piece(left * size));
     }
   }
 
@@ -152,7 +185,7 @@ struct Side {
   }
 
   __device__ __forceinline__ void values(int c, Type type, float (&v)[kChunk]) const {
-    if constexpr (!kWhole) {
+    if constexpr (kLie == Lie::kWords) {
       values_of_run(type, run_of(c, type), half, at.in_run, v);
     } else {
       const auto* const own = reinterpret_cast<const uint4*>(run_of(c, type) + at.in_run * each(type));
@@ -168,10 +201,51 @@ struct Side {
   }
 };
 
-// The same in registers.
+// The same of rows that start anywhere, by pieces, and in registers from where the sums begin.
+template <Type kType, int C, bool kNarrow>
+struct Side<kType, C, Lie::kPieces, false, kNarrow> {
+  using Place = ForwardPlace<C, Lie::kPieces, kNarrow>;
+  const Place& at;
+  int place;
+  uint4 low[C] = {};
+
+  __device__ __forceinline__ static int each(Type) { return kPiece; }
+  // A run's first piece lies as far into a line as in memory: copies are made line by line on both sides.
+  __device__ __forceinline__ static int into_line(const std::byte* row) {
+    return static_cast<int>(reinterpret_cast<unsigned long long>(row) & (kLine - kPiece));
+  }
+
+  template <bool kCached>
+  __device__ __forceinline__ void copy(Type, const std::byte* row, int columns) {
+    const int into = into_piece(row), column = at.first - at.in_run * kChunk;
+    const std::byte* const from = row - into + std::int64_t{column} * 2 + at.in_run * kPiece;
+    const unsigned int to = shared_address(forward_shared() + place) + into_line(row) + at.in_run * kPiece;
+    // Of the piece in which the row starts all is read, which is all in that piece's allocation: those start at more.
+    const int left = columns == 0 ? 0 : (columns - at.first) * 2 + into;
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const int step = at.step(c) * 2;
+      copy_part_async<kCached>(to + c * at.lanes * kPiece, from + step, part_of_piece(left - step));
+    }
+    if (at.in_run == at.lanes - 1) {  // what the last lane's last chunk has of the next piece
+      const int step = at.step(C - 1) * 2 + kPiece;
+      copy_part_async<kCached>(to + ((C - 1) * at.lanes + 1) * kPiece, from + step, part_of_piece(left - step));
+    }
+  }
+  __device__ __forceinline__ void found_at(const std::byte* row) {
+    const int into = into_piece(row);
+    const auto* const pieces = reinterpret_cast<const uint4*>(forward_shared() + place + into_line(row)) + at.in_run;
+#pragma unroll
+    for (int c = 0; c < C; ++c) low[c] = from_pieces(pieces[c * at.lanes], pieces[c * at.lanes + 1], into);
+  }
+  __device__ __forceinline__ void keep(int c, const float (&v)[kChunk]) { low[c] = narrow8(kType, v); }
+  __device__ __forceinline__ void values(int c, Type, float (&v)[kChunk]) const { widen8(kType, low[c], v); }
+};
+
+// The same of whole chunks, in registers all the time.
 template <Type kType, int C, bool kVector>
-struct Side<kType, C, true, kVector, true> {
-  using Place = ForwardPlace<C, true, true>;
+struct Side<kType, C, Lie::kWhole, kVector, true> {
+  using Place = ForwardPlace<C, Lie::kWhole, true>;
   const Place& at;
   int place = 0;
   uint4 low[C] = {}, high[kVector ? C : 1] = {};  // high: of a vector of FP32
@@ -201,7 +275,7 @@ struct Side<kType, C, true, kVector, true> {
 // A vector where it is, aligned to sixteen bytes and of whole chunks. Not __ldg: dependent.cuh says why.
 template <int C, bool kNarrow>
 struct DirectVector {
-  const ForwardPlace<C, true, kNarrow>& at;
+  const ForwardPlace<C, Lie::kWhole, kNarrow>& at;
   const std::byte* data;
   int n;
 

@@ -10,9 +10,10 @@ namespace truenorm::cuda {
 
 template <Type kType, bool kLayer, bool kWhole>
 const char* launch_forward_wide(const spec::ForwardCall& call, const Where& where, const Device& device) {
-  constexpr bool kSingle = kType == Type::f32;
+  constexpr Type kKept = kWhole ? kType : Type::f32;
+  constexpr bool kSingle = kKept == Type::f32;
   const auto cached = static_cast<int>(wide_cached_tiles(call.n, kSingle, device));
-  return launch({.kernel = reinterpret_cast<const void*>(&forward_wide_kernel<kType, kLayer, kWhole>),
+  return launch({.kernel = reinterpret_cast<const void*>(&forward_wide_kernel<kKept, kLayer, kWhole>),
                  .blocks = call.m,
                  .threads = kWideThreads,
                  .shared_bytes = wide_shared_bytes(2, cached, 1, kSingle),
@@ -59,10 +60,14 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
                   where, args);
   };
   constexpr bool kSingle = kType == Type::f32;
-  if constexpr (has_forward_narrow(kSingle, kWhole)) {
+  if constexpr (has_forward_narrow(kSingle)) {
     const auto narrow = [&]<int C>() {
-      return args.plain ? with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrowPlain>)
-                        : with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrow>);
+      if constexpr (!kWhole) {
+        return with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrow>);
+      } else {
+        return args.plain ? with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrowPlain>)
+                          : with(&forward_kernel<kType, C, kLayer, kAdd, kWhole, ForwardForm::kNarrow>);
+      }
     };
     if (plan.narrow) return plan.chunks == 1 ? narrow.template operator()<1>() : narrow.template operator()<2>();
   }
@@ -76,7 +81,7 @@ const char* launch_forward_rows(const spec::ForwardCall& call, const Where& wher
   constexpr auto kForm = ForwardForm::kGeneral;
   switch (plan.chunks) {
     case 1:
-      if constexpr (!has_forward_narrow(kSingle, kWhole)) {
+      if constexpr (!has_forward_narrow(kSingle)) {
         return with(&forward_kernel<kType, 1, kLayer, kAdd, kWhole, kForm>);
       }
       [[fallthrough]];

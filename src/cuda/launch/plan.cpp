@@ -31,11 +31,13 @@ bool same_place(const Rows& a, const Rows& b) { return a.present && b.present &&
 }  // namespace
 
 Type matrices(const spec::ForwardCall& call) {
-  if (!whole_chunks(call)) return Type::f32;
+  if (!whole_chunks(call) && !(aligned(call.weight) && aligned(call.bias))) return Type::f32;
   Type type = call.x.type;
   for (const Rows* t : {&call.residual, &call.y, &call.s}) type = common(type, *t);
   return call.residual.present && call.s_type != type ? Type::f32 : type;
 }
+
+Type matrices_of_wide(const spec::ForwardCall& call) { return whole_chunks(call) ? matrices(call) : Type::f32; }
 
 Type matrices(const spec::BackwardCall& call) {
   if (!whole_chunks(call)) return Type::f32;

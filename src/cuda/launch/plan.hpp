@@ -21,10 +21,12 @@ BackwardPlan plan_of(const spec::BackwardCall& call, const Device& device);
 // Scratch for a call of these shapes, strides and types wherever its operands lie: for the plan that needs most.
 Scratch most_scratch(const spec::BackwardCall& call, const Device& device);
 
-// The type that a call's kernel keeps matrices as: that of all of them; FP32 where they differ, or chunks are not
-// whole.
+// The type that a call's kernel keeps matrices as: that of all of them; FP32 where they differ, or where rows start
+// anywhere, but for the forward's that lie beside vectors at multiples of 16 bytes.
 spec::Type matrices(const spec::ForwardCall& call);
 spec::Type matrices(const spec::BackwardCall& call);
+// The same of a forward whose plan is wide: FP32 wherever chunks are not whole.
+spec::Type matrices_of_wide(const spec::ForwardCall& call);
 
 // Whether the kernels of whole chunks serve the call: every row and vector starts at a multiple of 16 bytes and has a
 // multiple of eight elements, and there are fewer than 2^31 rows.

@@ -19,11 +19,18 @@ const char* run_forward(const spec::ForwardCall& call, const Where& where) {
   const char* error = nullptr;
   const Device* const device = device_of(where.device, error);
   if (device == nullptr) return error;
-  if (!whole_chunks(call)) return launch_forward<Type::f32, false>(call, where, *device);
-  switch (matrices(call)) {
-    case Type::f32: return launch_forward<Type::f32, true>(call, where, *device);
-    case Type::f16: return launch_forward<Type::f16, true>(call, where, *device);
-    default: return launch_forward<Type::bf16, true>(call, where, *device);
+  const Type type = matrices(call);
+  if (whole_chunks(call)) {
+    switch (type) {
+      case Type::f32: return launch_forward<Type::f32, true>(call, where, *device);
+      case Type::f16: return launch_forward<Type::f16, true>(call, where, *device);
+      default: return launch_forward<Type::bf16, true>(call, where, *device);
+    }
+  }
+  switch (type) {
+    case Type::f32: return launch_forward<Type::f32, false>(call, where, *device);
+    case Type::f16: return launch_forward<Type::f16, false>(call, where, *device);
+    default: return launch_forward<Type::bf16, false>(call, where, *device);
   }
 }
 

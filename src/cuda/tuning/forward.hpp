@@ -7,7 +7,8 @@ namespace truenorm::cuda {
 
 struct ForwardPlan {
   bool wide = false;             // a thread block goes over the row tile by tile
-  bool narrow = false;           // rows no longer than a block, in registers
+  bool narrow = false;           // rows no longer than a block
+  bool in_registers = false;     // such rows are there from the start, as their vectors may be
   int chunks = 1;                // chunks of eight elements in each thread: 1 to 4
   int threads = 0;               // of a thread block
   int log_lanes = 5;             // lanes a row: fewer than 32 only for rows shorter than a block
@@ -34,8 +35,12 @@ struct ForwardOperands {
   int bias_bytes;
 };
 
-// Whether narrow rows, and vectors, stay in registers.
-constexpr bool has_forward_narrow(bool single, bool whole) { return !single && whole; }
+// Whether there are kernels for narrow rows.
+constexpr bool has_forward_narrow(bool single) { return !single; }
+
+// Rows that start anywhere are copied by pieces of sixteen bytes, the first as far into a line of 128 as in memory:
+// what that takes of shared memory, and the piece in which the last chunk ends.
+inline constexpr int kPiece = 16, kLine = 128, kSparePieces = kLine;
 
 // Sums of several warps: places for one or three of them, 32 floats each.
 constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32u * (layer ? 3 : 1); }
@@ -43,10 +48,15 @@ constexpr std::size_t forward_sums_bytes(bool layer) { return sizeof(float) * 32
 constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const ForwardOperands& of) {
   const std::size_t chunks = static_cast<std::size_t>(plan.threads) * static_cast<unsigned>(plan.chunks);
   const int matrices = (of.add ? 2 : 1) * plan.turns;
-  if (plan.narrow) return forward_sums_bytes(of.layer);
+  if (plan.in_registers) return forward_sums_bytes(of.layer);
   if (of.whole) {
     const int each = matrices * (of.single ? 32 : 16) + (plan.direct ? 0 : 8 * (of.weight_bytes + of.bias_bytes));
     return forward_sums_bytes(of.layer) + chunks * static_cast<unsigned>(each);
+  }
+  if (!of.single) {
+    const std::size_t runs = static_cast<unsigned>(plan.threads) >> plan.log_lanes;
+    return forward_sums_bytes(of.layer) + static_cast<unsigned>(matrices) * (chunks * 16 + runs * kSparePieces) +
+           chunks * 8 * static_cast<unsigned>(of.weight_bytes + of.bias_bytes);
   }
   const int vectors = (of.weight_bytes > 0 ? 1 : 0) + (of.bias_bytes > 0 ? 1 : 0);
   const std::size_t runs = chunks >> plan.log_lanes;
@@ -57,7 +67,9 @@ constexpr std::size_t forward_shared_bytes(const ForwardPlan& plan, const Forwar
 // sooner done by more, and so is RMSNorm of FP32. Rows that start anywhere take many registers for each chunk.
 constexpr int forward_chunks(std::int64_t blocks, bool few, const ForwardOperands& of) {
   if (blocks <= 3) return static_cast<int>(blocks);
-  if (!of.whole) return blocks > 4 && blocks <= kForwardThreads / 32 * 2 ? 2 : 4;
+  if (!of.whole && of.single) return blocks > 4 && blocks <= kForwardThreads / 32 * 2 ? 2 : 4;
+  // What a warp does once, and at its chunks' ends, is as much as a chunk takes and more.
+  if (!of.whole && !few) return blocks == 5 || blocks == 6 ? 2 : 4;
   if (blocks <= 16 && (few || (of.single && !of.add && !of.layer))) return 2;
   // Where many of four would lie past the row's end, and what is done for each chunk is much.
   const bool past_end = (blocks + 3) / 4 * 16 > blocks * 5;
@@ -67,7 +79,7 @@ constexpr int forward_chunks(std::int64_t blocks, bool few, const ForwardOperand
 // Chunks of a narrow row in each thread: two halve what is done once a row, of which LayerNorm has most; few rows wait
 // for each thread's work, and with a residual for memory.
 constexpr int narrow_chunks(std::int64_t m, std::int64_t n, const ForwardOperands& of) {
-  if (of.layer) return m * n > 1 << 18 ? 2 : 1;
+  if (of.layer || !of.whole) return m * n > 1 << 18 ? 2 : 1;
   return !of.add && m * n > 1 << 20 ? 2 : 1;
 }
 
@@ -90,7 +102,8 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   constexpr std::int64_t kCachedColumns = 1024;
   ForwardPlan plan;
   const std::int64_t blocks = (n + spec::kBlock - 1) / spec::kBlock;
-  plan.narrow = blocks == 1 && has_forward_narrow(of.single, of.whole);
+  plan.narrow = blocks == 1 && has_forward_narrow(of.single);
+  plan.in_registers = plan.narrow && of.whole;
   plan.chunks = plan.narrow ? narrow_chunks(m, n, of) : forward_chunks(blocks, m <= 2 * device.multiprocessors, of);
   plan.cached = !of.layer || n <= kCachedColumns;
   const std::int64_t warps = (blocks + plan.chunks - 1) / plan.chunks;
@@ -111,7 +124,7 @@ constexpr ForwardPlan plan_forward(std::int64_t m, std::int64_t n, const Forward
   plan.threads = (plan.warps << plan.log_lanes) * plan.rows;
   // Narrow rows: what a thread block does once should serve as many rows as there are for it, while all multiprocessors
   // have as many thread blocks as they hold.
-  if (!plan.narrow && plan.chunks == 1 && plan.warps == 1) {
+  if (plan.narrow ? !plan.in_registers : plan.chunks == 1 && plan.warps == 1) {
     constexpr int kThreadBlocks = 12, kMostTurns = 4;
     const std::int64_t each = m / (std::int64_t{plan.rows} * device.multiprocessors * kThreadBlocks);
     plan.turns = static_cast<int>(std::clamp<std::int64_t>(each, 1, kMostTurns));
