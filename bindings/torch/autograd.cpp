@@ -75,10 +75,9 @@ variable_list NormBackward::apply(variable_list&& gradients) {
   const std::lock_guard<std::mutex> lock(mutex_);
   variable_list result(kGradients);
   const WantedMask wanted = this->wanted();
-  const at::Tensor none;
-  const at::Tensor& dy = gradients[0];
-  const at::Tensor& ds = gradients.size() > 1 ? gradients[1] : none;
-  if (wanted == WantedMask{} || !(dy.defined() || ds.defined())) return result;
+  const Incoming incoming(gradients);
+  const at::Tensor &dy = incoming.dy, &ds = incoming.ds;
+  if (wanted == WantedMask{} || !incoming.any()) return result;
 
   const at::Tensor s = s_.unpack(s_is_output_ ? shared_from_this() : nullptr);
   const at::Tensor mean = norm_.layer_norm() ? mean_.unpack() : at::Tensor();

@@ -47,6 +47,15 @@ class NormBackward final : public torch::autograd::Node {
   torch::autograd::SavedVariable s_, mean_, rstd_, weight_;
 };
 
+// The gradients that came in: dy and, of a node with two outputs, ds; undefined where there is none.
+struct Incoming {
+  explicit Incoming(const torch::autograd::variable_list& gradients)
+      : dy(gradients[0]), ds(gradients.size() > 1 ? gradients[1] : none) {}
+  bool any() const { return dy.defined() || ds.defined(); }
+
+  const at::Tensor none, &dy, &ds;
+};
+
 // Makes a second differentiation an error in place of a wrong gradient: `outputs` of a backward whose inputs (defined
 // ones) need gradients themselves.
 void refuse_double_backward(const Norm& norm, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);

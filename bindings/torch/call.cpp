@@ -91,12 +91,13 @@ void check_dimensions(const Norm& norm, const at::Tensor& t, const char* name) {
 void check_forward(const Norm& norm, const ForwardInputs& in) {
   const at::Tensor& x = in.x;
   check_dimensions(norm, x, "x");
-  supported_dtype(x.scalar_type(), "x");
-  supported_dtype(in.out_dtype, "out_dtype");
+  supported_dtype(x.scalar_type(), norm.name(), "x");
+  supported_dtype(in.out_dtype, norm.name(), "out_dtype");
   check_columns(norm, x, in.weight, "weight");
   check_columns(norm, x, in.bias, "bias");
   if (!in.residual.defined()) return;
-  supported_dtype(in.residual_dtype, "residual_dtype");
+  supported_dtype(in.residual.scalar_type(), norm.name(), "residual");
+  supported_dtype(in.residual_dtype, norm.name(), "residual_dtype");
   check_device(norm, x, in.residual, "residual");
   TORCH_CHECK(x.sym_sizes() == in.residual.sym_sizes(), "truenorm.", norm.name(), ": residual: got shape ",
               in.residual.sym_sizes(), "; needs x's, ", x.sym_sizes());
@@ -105,8 +106,11 @@ void check_forward(const Norm& norm, const ForwardInputs& in) {
 ForwardOutputs forward(const Norm& norm, const ForwardInputs& in, bool statistics) {
   check_forward(norm, in);
   const at::Tensor& x = in.x;
-  const Input x_in = input_matrix(x, norm.columns, "x"), residual = input_matrix(in.residual, norm.columns, "residual");
-  const Input weight = input_vector(in.weight, "weight"), bias = input_vector(in.bias, "bias");
+  check_supported(x.device(), norm.name());
+  const char* const function = norm.name();
+  const Input x_in = input_matrix(x, norm.columns, function, "x");
+  const Input residual = input_matrix(in.residual, norm.columns, function, "residual");
+  const Input weight = input_vector(in.weight, function, "weight"), bias = input_vector(in.bias, function, "bias");
 
   ForwardOutputs out;
   out.y = new_dense(x.sizes(), in.out_dtype, x.device());
@@ -146,12 +150,16 @@ std::array<at::Tensor, kGradients> backward(const Norm& norm, const BackwardInpu
   same_shape(in.s, "s");
   same_shape(in.ds, "ds");
   check_dimensions(norm, incoming, "dy");
-  if (wanted[kX]) supported_dtype(in.x_dtype, "x_dtype");
-  if (wanted[kResidual]) supported_dtype(in.residual_dtype, "residual_dtype");
-  if (wanted[kBias]) supported_dtype(in.bias_dtype, "bias_dtype");
-  const Input dy = input_matrix(in.dy, norm.columns, "dy"), ds = input_matrix(in.ds, norm.columns, "ds");
-  const Input s = input_matrix(in.s, norm.columns, "s"), weight = input_vector(in.weight, "weight");
-  const Input mean = input_vector(in.mean, "mean"), rstd = input_vector(in.rstd, "rstd");
+  const char* const function = norm.name();
+  check_supported(incoming.device(), function);
+  if (wanted[kX]) supported_dtype(in.x_dtype, function, "x_dtype");
+  if (wanted[kResidual]) supported_dtype(in.residual_dtype, function, "residual_dtype");
+  if (wanted[kBias]) supported_dtype(in.bias_dtype, function, "bias_dtype");
+  const Input dy = input_matrix(in.dy, norm.columns, function, "dy");
+  const Input ds = input_matrix(in.ds, norm.columns, function, "ds");
+  const Input s = input_matrix(in.s, norm.columns, function, "s");
+  const Input weight = input_vector(in.weight, function, "weight");
+  const Input mean = input_vector(in.mean, function, "mean"), rstd = input_vector(in.rstd, function, "rstd");
 
   std::array<at::Tensor, kGradients> out;
   const auto columns = incoming.sizes().slice(static_cast<std::size_t>(incoming.dim() - norm.columns));

@@ -37,12 +37,12 @@ variable_list NormBackward::apply_with_saved(const variable_list& gradients, com
   const auto run = [norm = norm_, x_dtype = x_dtype_, residual_dtype = residual_dtype_, bias_dtype = bias_dtype_,
                     wanted = wanted()](const variable_list& given, const std::vector<c10::IValue>& tensors) {
     variable_list result(kGradients);
-    const at::Tensor none;
-    const at::Tensor &dy = given[0], &ds = given.size() > 1 ? given[1] : none;
-    if (!dy.defined() && !ds.defined()) return result;
+    const Incoming incoming(given);
+    if (!incoming.any()) return result;
     const at::Tensor s = tensors[0].toTensor(), mean = tensors[1].toTensor(), rstd = tensors[2].toTensor(),
                      weight = tensors[3].toTensor();
-    auto out = backward_operator(norm, {dy, ds, s, mean, rstd, weight, x_dtype, residual_dtype, bias_dtype}, wanted);
+    auto out = backward_operator(
+        norm, {incoming.dy, incoming.ds, s, mean, rstd, weight, x_dtype, residual_dtype, bias_dtype}, wanted);
     std::move(out.begin(), out.end(), result.begin());
     return result;
   };

@@ -34,10 +34,16 @@ Argument tensor_argument(PyObject* object, const char* function, const char* nam
   return {&THPVariable_Unpack(object), false};
 }
 
+// Whatever Python takes for a float, numpy's among it; but no bool, which nobody means, and no tensor, which a device
+// would have to be waited for.
 double number(PyObject* object, const char* function, const char* name) {
-  TORCH_CHECK_TYPE(THPUtils_checkDouble(object), "truenorm.", function, ": ", name, ": got ", Py_TYPE(object)->tp_name,
-                   "; needs a number");
-  return THPUtils_unpackDouble(object);
+  if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object);
+  const bool real = PyNumber_Check(object) && !PyBool_Check(object) && !PyComplex_Check(object);
+  TORCH_CHECK_TYPE(real && !THPVariable_Check(object), "truenorm.", function, ": ", name, ": got ",
+                   Py_TYPE(object)->tp_name, "; needs a number");
+  const double value = PyFloat_AsDouble(object);
+  if (value == -1.0 && PyErr_Occurred() != nullptr) throw python_error();
+  return value;
 }
 
 std::string_view text(PyObject* object, const char* function, const char* name) {

@@ -266,8 +266,8 @@ std::array<Tensor, kGradients> backward_operator(const Norm& norm, const Backwar
 
 tn_rounding rounding_of(std::string_view casting_mode) {
   if (casting_mode == "llama") return TN_ROUND_LLAMA;
-  TORCH_CHECK_VALUE(casting_mode == "gemma" || casting_mode == "none", "truenorm: casting_mode: got '", casting_mode,
-                    "'; needs 'llama', 'gemma' or 'none'");
+  TORCH_CHECK_VALUE(casting_mode == "gemma" || casting_mode == "none", "truenorm.rms_norm: casting_mode: got '",
+                    casting_mode, "'; needs 'llama', 'gemma' or 'none'");
   return TN_ROUND_ONCE;
 }
 

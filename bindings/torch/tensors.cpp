@@ -56,9 +56,9 @@ tn_tensor dense_matrix(void* data, tn_dtype dtype, const at::Tensor& t, std::int
 
 }  // namespace
 
-Input input_matrix(const at::Tensor& t, std::int64_t columns, const char* name) {
+Input input_matrix(const at::Tensor& t, std::int64_t columns, const char* function, const char* name) {
   if (!t.defined()) return {};
-  const tn_dtype dtype = supported_dtype(t.scalar_type(), name);
+  const tn_dtype dtype = supported_dtype(t.scalar_type(), function, name);
   Input in{t, {}};
   std::int64_t n = 1;
   if (t.numel() > 0 && dense_columns(t, columns, n) && rows_of(t, columns, n, in.view)) {
@@ -71,10 +71,11 @@ Input input_matrix(const at::Tensor& t, std::int64_t columns, const char* name) 
   return in;
 }
 
-Input input_vector(const at::Tensor& t, const char* name) {
+Input input_vector(const at::Tensor& t, const char* function, const char* name) {
   if (!t.defined()) return {};
   Input in{t.contiguous(), {}};
-  in.view = tn_vector(const_cast<void*>(in.owner.const_data_ptr()), supported_dtype(t.scalar_type(), name), t.numel());
+  in.view = tn_vector(const_cast<void*>(in.owner.const_data_ptr()), supported_dtype(t.scalar_type(), function, name),
+                      t.numel());
   return in;
 }
 
@@ -97,23 +98,29 @@ tn_dtype dtype_of(at::ScalarType type) {
   }
 }
 
-tn_dtype supported_dtype(at::ScalarType type, const char* name) {
+tn_dtype supported_dtype(at::ScalarType type, const char* function, const char* name) {
   const tn_dtype dtype = dtype_of(type);
-  TORCH_CHECK(dtype != TN_DTYPE_NONE, "truenorm: ", name, ": got ", type, "; needs Float, Half or BFloat16");
+  TORCH_CHECK(dtype != TN_DTYPE_NONE, "truenorm.", function, ": ", name, ": got ", type,
+              "; needs Float, Half or BFloat16");
   return dtype;
+}
+
+void check_supported(const at::Device& device, const char* function) {
+#ifdef TRUENORM_TORCH_WITH_CUDA
+  const bool supported = device.is_cpu() || device.is_cuda();
+  const char* const devices = "cpu and cuda";
+#else
+  const bool supported = device.is_cpu();
+  const char* const devices = "cpu alone";
+#endif
+  TORCH_CHECK(supported, "truenorm.", function, ": x: got a tensor on ", device, "; this build has kernels for ",
+              devices);
 }
 
 at::Tensor new_dense(at::IntArrayRef sizes, at::ScalarType type, const at::Device& device) {
 #ifdef TRUENORM_TORCH_WITH_CUDA
   if (device.is_cuda()) return at::Tensor(at::detail::empty_cuda(sizes, type, device, std::nullopt));
 #endif
-  TORCH_CHECK(device.is_cpu(), "truenorm: x: got a tensor on ", device, "; this build has kernels for ",
-#ifdef TRUENORM_TORCH_WITH_CUDA
-              "cpu and cuda"
-#else
-              "cpu alone"
-#endif
-  );
   return at::Tensor(at::detail::empty_cpu(sizes, type));
 }
 

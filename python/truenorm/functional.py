@@ -94,6 +94,7 @@ def rms_norm(
         out = _C.rms_norm(x, weight, bias, residual, residual_dtype, out_dtype, eps, offset, casting_mode)
         if out is not NotImplemented:
             return out
+        eps, offset = float(eps), float(offset)  # operators take no other kind
         register_if_used()
     y, residual_out, _ = torch.ops.truenorm.rms_norm_forward(
         x, residual, weight, bias, eps, offset, casting_mode, residual_dtype, out_dtype
@@ -103,6 +104,11 @@ def rms_norm(
 
 def _sizes(normalized_shape):
     """normalized_shape, which is no int, as a tuple of its sizes."""
+    if isinstance(normalized_shape, Tensor):
+        raise TypeError(
+            "truenorm.layer_norm: normalized_shape: got a Tensor; needs an int or a sequence of ints, before the weight: "
+            "layer_norm(x, normalized_shape, weight, bias)"
+        )
     if hasattr(normalized_shape, "__index__"):  # numpy's integers
         return (normalized_shape.__index__(),)
     try:
@@ -229,6 +235,7 @@ def layer_norm(
         out = _C.layer_norm(x, weight, bias, residual, residual_dtype, out_dtype, eps, offset, columns)
         if out is not NotImplemented:
             return out
+        eps, offset = float(eps), float(offset)
         register_if_used()
     y, residual_out, _, _ = torch.ops.truenorm.layer_norm_forward(
         x, residual, weight, bias, columns, eps, offset, residual_dtype, out_dtype

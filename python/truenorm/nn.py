@@ -18,6 +18,13 @@ from truenorm._parameters import parameter
 __all__ = ["FusedAddRMSNorm", "LayerNorm", "RMSNorm"]
 
 
+def _number(name: str, value: float) -> float:
+    """A real number of any kind, numpy's too, as a float; bool is none."""
+    if isinstance(value, bool | Tensor | str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}: got {type(value).__name__}; needs a number")
+    return float(value)
+
+
 class _Norm(nn.Module):
     """What the three modules share: the parameters, their initial values, and rows of more than one dimension."""
 
@@ -25,12 +32,15 @@ class _Norm(nn.Module):
         super().__init__()
         if isinstance(normalized_shape, numbers.Integral):
             normalized_shape = (normalized_shape,)
-        self.normalized_shape = tuple(operator.index(size) for size in normalized_shape)  # no 64.5
+        try:
+            self.normalized_shape = tuple(operator.index(size) for size in normalized_shape)
+        except TypeError:  # 64.5, say
+            raise TypeError(f"normalized_shape: got {normalized_shape!r}; needs an int or a sequence of ints") from None
         if not self.normalized_shape or min(self.normalized_shape) < 1:
             raise ValueError(f"normalized_shape: got {self.normalized_shape}; needs one or more sizes of at least 1")
-        self.eps = eps
+        self.eps = None if eps is None else _number("eps", eps)
         self.elementwise_affine = elementwise_affine
-        self.offset = float(offset)
+        self.offset = _number("offset", offset)
         self.out_dtype = out_dtype
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
             values = torch.empty(self.normalized_shape, device=device, dtype=dtype) if wanted else None

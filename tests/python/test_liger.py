@@ -258,3 +258,10 @@ def test_unregister_restores_what_was_imported_meanwhile(liger_kernel, monkeypat
         held = {name: value for name, value in vars(module).items() if name in liger._FUNCTIONS}
         assert all(value is getattr(liger_kernel.ops, name) for name, value in held.items())
     assert modules[0].LigerRMSNormFunction is not liger.LigerRMSNormFunction
+
+
+def test_register_without_liger_kernel_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "liger_kernel", None)
+    monkeypatch.setitem(sys.modules, "liger_kernel.ops", None)
+    with pytest.raises(ImportError, match=r"liger.register: needs Liger-Kernel and triton \(pip install liger-kernel\)"):
+        liger.register()

@@ -1,10 +1,15 @@
 """truenorm.nn: what the modules compute, and that their state interchanges with torch.nn's and Hugging Face's."""
 
 import copy
+import fractions
 import pickle
 
+import numpy as np
 import pytest
 import torch
+import torch.fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import truenorm
 from truenorm.nn import FusedAddRMSNorm, LayerNorm, RMSNorm
@@ -125,6 +130,43 @@ def test_device_and_type_of_the_parameters():
     module = LayerNorm(4, device="meta", dtype=torch.bfloat16)
     assert module.weight.is_meta and module.bias.dtype == torch.bfloat16
     assert RMSNorm(4, elementwise_affine=False, bias=True).bias is None
+
+
+class PassOn(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, fractions.Fraction])
+def test_any_real_number_is_an_eps(kind):
+    x = torch.randn(3, 64)
+    expected = truenorm.rms_norm(x, eps=0.25, offset=0.5)
+    assert torch.equal(truenorm.rms_norm(x, eps=kind(0.25), offset=kind(0.5)), expected)
+    assert torch.equal(RMSNorm(64, eps=kind(0.25), elementwise_affine=False)(x), expected)
+    with PassOn():  # by way of the operators, which take floats alone
+        assert torch.equal(truenorm.rms_norm(x, eps=kind(0.25)), expected)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit")
+@pytest.mark.parametrize("cls", [RMSNorm, FusedAddRMSNorm, LayerNorm])
+def test_jit_trace_records_the_operator(cls):
+    module = cls(64)
+    inputs = [torch.randn(2, 3, 64) for _ in range(2 if cls is FusedAddRMSNorm else 1)]
+    traced = torch.jit.trace(module, tuple(inputs))
+    assert "truenorm::" in str(traced.inlined_graph)
+    others = [torch.randn(2, 3, 64) for _ in inputs]
+    for got, want in zip(tree_leaves(traced(*others)), tree_leaves(module(*others))):
+        assert torch.equal(got, want)
+
+
+def test_fx_takes_our_modules_as_leaves():
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return module.__module__.startswith("truenorm.") or super().is_leaf_module(module, name)
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), RMSNorm(64))
+    x = torch.randn(3, 64)
+    assert torch.equal(torch.fx.GraphModule(model, Tracer().trace(model))(x), model(x))
 
 
 def test_a_shape_that_does_not_fit_is_named():

@@ -90,7 +90,61 @@ class ManyRMSNorm(Norm):
         return (self.weight * self.norm(args[0])).type_as(args[0])
 
 
+class SometimesRMSNorm(Norm):
+    """Twice the norm where `when`, the name of a static method, says so of x."""
+
+    def forward(self, x):
+        y = (self.weight * self.norm(x)).type_as(x)
+        return torch.where(getattr(self, self.when)(x), 2 * y, y)
+
+    @staticmethod
+    def long(x):
+        return torch.tensor(x.dim() > 1 and x.shape[-2] > 150)
+
+    @staticmethod
+    def autocast(x):
+        return torch.tensor(torch.is_autocast_enabled("cpu"))
+
+    @staticmethod
+    def peaked(x):
+        return (x.abs().amax(-1, keepdim=True) > 2e4) & (x.abs().mean(-1, keepdim=True) < 1e3)
+
+
+class NoNanRMSNorm(Norm):
+    def forward(self, x):
+        return (self.weight * self.norm(x.nan_to_num())).type_as(x)
+
+
+class FiniteRMSNorm(Norm):
+    def forward(self, x):
+        return (self.weight * self.norm(x.nan_to_num(nan=torch.nan))).type_as(x)
+
+
+class ZeroRowsRMSNorm(Norm):
+    def forward(self, x):
+        y = (self.weight * self.norm(x)).type_as(x)
+        return y + (x == 0).all(-1, keepdim=True)
+
+
+class FailingRMSNorm(Norm):
+    def forward(self, x):
+        raise ValueError("only for rows\nof " + "many " * 100)
+
+
+class NormWithoutEps(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x.float(), x.shape[-1:]).type_as(x)
+
+
 LEFT = {
+    "long sequence": (SometimesRMSNorm(when="long"), "none of the norms"),
+    "autocast": (SometimesRMSNorm(when="autocast"), "none of the norms"),
+    "infinite": (FiniteRMSNorm(), "none of the norms"),
+    "peaked": (SometimesRMSNorm(when="peaked"), "none of the norms"),
+    "nan": (NoNanRMSNorm(), "none of the norms"),
+    "zeros": (ZeroRowsRMSNorm(), "none of the norms"),
+    "failing": (FailingRMSNorm(), "failed on a small input: ValueError: only for rows of many"),
+    "without eps": (NormWithoutEps(), "what its eps is"),
     "scalar gain": (PlainRMSNorm(1), "one gain"),
     "tensor attribute": (ScaledRMSNorm(scale=torch.tensor(1.0)), "attribute scale"),
     "callable attribute": (CallableRMSNorm(after=torch.nn.functional.relu), "attribute after"),
@@ -105,6 +159,13 @@ LEFT = {
     "eps tensor": (PlainRMSNorm(eps=torch.tensor(1e-6)), "no number"),
     "any number": (ManyRMSNorm(), "more than one tensor"),
 }
+
+
+def test_our_own_modules_are_ours_already():
+    modules = [truenorm.nn.RMSNorm(64), truenorm.nn.FusedAddRMSNorm(64), truenorm.nn.LayerNorm(64)]
+    report = patch(torch.nn.ModuleList(modules))
+    assert [entry.what for entry in report.already] == ["truenorm's own module"] * 3
+    assert not report.left and not report.replaced
 
 
 @pytest.mark.parametrize("name", LEFT)

@@ -11,6 +11,8 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
+from transformers.models.olmo.modeling_olmo import OlmoLayerNorm  # noqa: E402
+
 import truenorm.integrations.transformers as integration  # noqa: E402
 from c_library import relative_l2  # noqa: E402
 from transformers_models import (  # noqa: E402
@@ -280,6 +282,7 @@ class OddLayerNorm(torch.nn.LayerNorm):
         (GatedRMSNorm(64), "more than one tensor"),
         (OddLayerNorm(64), "forward of its own"),
         (torch.nn.GroupNorm(2, 64), "more than a weight"),
+        (OlmoLayerNorm(64), "what its eps is"),
     ],
 )
 def test_what_is_not_known_is_left_alone(module, reason):

@@ -2,9 +2,10 @@
 
 A list of class names would be out of date with the next release of a model library, and names mislead: most `*RMSNorm`
 round the normalised value before the weight ("llama"), Olmo 2's and gpt-oss's do not. So a copy of the module with
-recognisable weights runs on FP32, BF16 and FP16 x of several shapes and sizes, in train and eval mode, with a
-recognisable eps and its own, and is known where its outputs, their types and its gradients are those of exactly one of
-our variants. What is not known is left alone.
+recognisable weights runs on FP32, BF16 and FP16 x of several shapes and sizes, in train and eval mode, under the CPU's
+autocast, with a recognisable eps and its own, on ordinary rows and on such as hold NaN, infinities, a peak, zeros or next
+to nothing, and is known where its outputs, their types and its gradients are those of exactly one of our variants. What
+is not known is left alone.
 
 PyTorch's own norms are not tried: what they compute is documented, and their `normalized_shape` says over what.
 """
@@ -24,6 +25,8 @@ NO_EPS = torch.finfo(torch.float32).eps  # what truenorm and F.rms_norm take for
 FREE_SIZES = (64, 48)  # a norm without weight has to take any size: two are tried
 SAME = [(dtype, dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)]  # of x and of the weight
 MIXED = [(half, torch.float32) for half in (torch.bfloat16, torch.float16)]
+AUTOCAST = (torch.float32, torch.bfloat16)
+LONG = 200  # rows of a sequence
 MIXED += [(torch.float32, half) for half in (torch.bfloat16, torch.float16)]
 # What every module has; all else in its __dict__ may decide what it computes.
 OF_ANY_MODULE = frozenset(vars(nn.Module())) | frozenset(vars(nn.Module))
@@ -63,9 +66,11 @@ _known: dict[tuple, Variant | Unknown] = {}
 def find_variant(module: nn.Module) -> Variant | Unknown | None:
     """The variant that `module` computes; Unknown for a norm that is none of ours; None for what is no norm at all."""
     cls = type(module)
-    eps_name = next((name for name in EPS_NAMES if hasattr(module, name)), None)
-    if eps_name is None or "Norm" not in cls.__name__:
+    if "norm" not in cls.__name__.lower():
         return None
+    eps_name = next((name for name in EPS_NAMES if hasattr(module, name)), None)
+    if eps_name is None:  # one that has norms in it is no norm itself
+        return None if module._modules else Unknown(f"no attribute of it ({', '.join(EPS_NAMES)}) says what its eps is")
     if "forward" in module.__dict__:
         return Unknown("its forward was replaced on the instance before: patch first, or use patching()")
     if not isinstance(getattr(module, eps_name), int | float | type(None)):
@@ -124,7 +129,9 @@ def _try_variants(module: nn.Module, eps_name: str, sizes: tuple[int, ...]) -> V
     try:
         runs = [run for size in sizes for run in _run_probe(module, eps_name, size)]
     except Exception as error:  # whatever foreign code may raise
-        return Unknown(f"its forward failed on a small input: {type(error).__name__}")
+        said = " ".join(str(error).split())
+        said = said if len(said) <= 120 else said[:117] + "..."
+        return Unknown(f"its forward failed on a small input: {type(error).__name__}{': ' if said else ''}{said}")
     has_weight = getattr(module, "weight", None) is not None
     candidates = [Variant("RMSNorm", eps_name, scaled=False)]
     if has_weight:
@@ -162,23 +169,47 @@ def _probe_values(size: int, dims: int, eps: float) -> tuple[Tensor, Tensor]:
     return (x * scales[:, None, None]).view({2: (-1,), 3: (4, rows), 4: (2, 2, rows)}[dims] + (size,)), weight
 
 
+def _special_values(size: int, dims: int, eps: float) -> tuple[Tensor, Tensor]:
+    """Rows of zeros, of next to nothing, with one peak, and with one infinity or NaN."""
+    x, weight = _probe_values(size, 3, eps)
+    rows = x[0, :1].repeat(6, 1)
+    rows[0] = 0.0
+    rows[1] *= 1e-20
+    rows[2, size // 2] = 3e4
+    rows[3, size // 3] = torch.inf
+    rows[4, 0] = -torch.inf
+    rows[5, -1] = torch.nan
+    return (rows if dims == 2 else rows[None]), weight
+
+
+def _long_values(size: int, dims: int, eps: float) -> tuple[Tensor, Tensor]:
+    """A sequence longer than any other run's."""
+    x, weight = _probe_values(size, 3, eps)
+    rows = x[:, :1].repeat(1, LONG // 4, 1).flatten(0, 1)
+    return (rows if dims == 2 else rows[None]), weight
+
+
 def _run_probe(module: nn.Module, eps_name: str, size: int) -> list[Run]:
-    """Runs in each mix of types that the module takes."""
-    runs = []
+    """Runs in each mix of types that the module takes; those that tell most variants apart come first."""
+    runs, own = [], getattr(module, eps_name)
     for x_dtype, weight_dtype in SAME + MIXED:
         try:
-            for dims, set_eps in ((3, PROBE_EPS), (2, getattr(module, eps_name)), (4, getattr(module, eps_name))):
+            for dims, set_eps in ((3, PROBE_EPS), (2, own), (4, own)):
                 for training in (False, True):
                     runs.append(_run_once(module, eps_name, set_eps, size, dims, x_dtype, weight_dtype, training))
         except RuntimeError:
             if (x_dtype, weight_dtype) not in MIXED:  # some norms take one type only
                 raise
+    runs += [_run_once(module, eps_name, own, size, 2, dtype, dtype, False, _special_values) for dtype, _ in SAME]
+    runs.append(_run_once(module, eps_name, own, size, 3, torch.float32, torch.float32, True, _long_values))
+    with torch.autocast("cpu", torch.bfloat16):
+        runs += [_run_once(module, eps_name, own, size, 3, dtype, dtype, True) for dtype in AUTOCAST]
     return runs
 
 
-def _run_once(module, eps_name, set_eps, size, dims, x_dtype, weight_dtype, training) -> Run:
+def _run_once(module, eps_name, set_eps, size, dims, x_dtype, weight_dtype, training, values=_probe_values) -> Run:
     eps = NO_EPS if set_eps is None else set_eps
-    x, weight = _probe_values(size, dims, eps)
+    x, weight = values(size, dims, eps)
     x, weight = x.to(x_dtype).requires_grad_(), weight.to(weight_dtype)
     probe = copy.copy(module)  # shares the module's dictionaries: those that change are replaced
     probe._parameters, probe._buffers = dict(module._parameters), dict(module._buffers)
@@ -223,8 +254,10 @@ def _agrees(variant: Variant, run: Run) -> bool:
     if y.dtype != expected.dtype or y.shape != expected.shape:
         return False
     got, want = y.float(), expected.float()
-    close = torch.isclose(got, want, rtol=1e-5, atol=1e-6).float().mean().item()
-    if close < (1.0 if y.dtype == x.dtype == torch.float32 else 0.99) or not torch.allclose(got, want, rtol=0.02):
+    close = torch.isclose(got, want, rtol=1e-5, atol=1e-6, equal_nan=True).float().mean().item()
+    if close < (1.0 if y.dtype == x.dtype == torch.float32 else 0.99):
+        return False
+    if not torch.allclose(got, want, rtol=0.02, equal_nan=True):
         return False
     if gradients is None:
         return True

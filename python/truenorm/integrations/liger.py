@@ -301,13 +301,20 @@ def register(preference_rank: int = 10) -> None:
     Raises ImportError where liger_kernel, or the triton that it needs, is missing; RuntimeError for a version of it
     that has no such registry.
     """
-    import liger_kernel.ops
+    try:
+        import liger_kernel.ops
+    except ImportError as error:
+        raise ImportError(
+            f"truenorm.integrations.liger.register: needs Liger-Kernel and triton (pip install liger-kernel): {error}"
+        ) from error
 
     try:
         import liger_kernel.functional  # noqa: F401  declares where the registry finds the others
         from liger_kernel.backends import Capability, register_op
     except ImportError as error:
-        raise RuntimeError(f"truenorm: this liger_kernel has no registry of implementations: {error}") from error
+        raise RuntimeError(
+            f"truenorm.integrations.liger.register: this liger_kernel has no registry of implementations: {error}"
+        ) from error
 
     here = Capability(predicate=_serves_this_machine)
     for op, function in (
@@ -358,7 +365,7 @@ def _op(function):
 
     def implementation(*args, mode=None, **options):
         if mode not in (None, "default"):
-            raise ValueError(f"truenorm: mode: got {mode!r}; there is only 'default'")
+            raise ValueError(f"truenorm.integrations.liger: mode: got {mode!r}; there is only 'default'")
         return function(*args, **options)
 
     return implementation

@@ -33,11 +33,13 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from truenorm import layer_norm, rms_norm
+from truenorm import nn as ours
 from truenorm._parameters import parameter
 from truenorm.integrations._variants import Unknown, Variant, find_variant, parameter_name
 
 __all__ = ["Report", "patch", "patching", "unpatch"]
 
+OUR_MODULES = (ours.RMSNorm, ours.LayerNorm)
 _TYPES = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _NUMBER = (int, float, type(None))  # an eps; the tuple is made once, not in every call
 
@@ -55,7 +57,7 @@ class Report:
     """What `patch` or `unpatch` did. `str()` has one line for each class and variant, with the number of modules."""
 
     replaced: list[Entry] = field(default_factory=list)
-    already: list[Entry] = field(default_factory=list)  # patched before this call
+    already: list[Entry] = field(default_factory=list)  # patched before this call, or modules of truenorm.nn
     left: list[Entry] = field(default_factory=list)  # norms that stay as they are, with the reason
 
     def __str__(self) -> str:
@@ -91,6 +93,9 @@ def _patch(model: nn.Module, rms_norm: bool, layer_norm: bool) -> Report:
     wanted = {"RMSNorm": rms_norm, "LayerNorm": layer_norm}
     for name, module in model.named_modules():
         cls = type(module)
+        if isinstance(module, OUR_MODULES):
+            report.already.append(Entry(name, cls.__name__, "truenorm's own module"))
+            continue
         if hasattr(cls, "_truenorm_original"):
             report.already.append(Entry(name, cls.__name__, str(cls._truenorm_variant)))
             continue
@@ -283,7 +288,7 @@ def _torch_rms_norm(module: nn.RMSNorm, x: Tensor) -> Tensor:
 def _torch_layer_norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
     shape, eps = tuple(module.normalized_shape), module.eps
     weight, bias = parameter(module, "weight"), parameter(module, "bias")
-    if not (_fits(x, shape, eps, weight) and (bias is None or (bias.dtype in _TYPES and bias.shape == shape))):
+    if not _fits(x, shape, eps, weight, bias):
         return NotImplemented
     out_dtype = torch.float32 if x.is_cuda and torch.is_autocast_enabled("cuda") else x.dtype
     return layer_norm(x, shape, weight, bias, eps, out_dtype=out_dtype)
@@ -302,10 +307,10 @@ def _served(x: Tensor) -> bool:
     )
 
 
-def _fits(x: Tensor, shape: tuple[int, ...], eps: float | None, weight: Tensor | None) -> bool:
+def _fits(x: Tensor, shape: tuple[int, ...], eps: float | None, *vectors: Tensor | None) -> bool:
     return (
         x.shape[-len(shape) :] == shape != ()
         and 0 not in shape
         and isinstance(eps, _NUMBER)
-        and (weight is None or (weight.dtype in _TYPES and weight.shape == shape))
+        and all(vector is None or (vector.dtype in _TYPES and vector.shape == shape) for vector in vectors)
     )
