@@ -15,7 +15,8 @@ namespace truenorm::binding {
 
 namespace {
 
-// A tensor argument as it was found: exact tensors (and parameters) alone may go past __torch_function__.
+// A tensor argument as it was found: exact tensors (and parameters) alone may go past __torch_function__. What has that
+// and is no tensor (torch.fx's Proxy) is an undefined one here.
 struct Argument {
   const at::Tensor* tensor = nullptr;
   bool exact = true;
@@ -26,23 +27,44 @@ const at::Tensor& none() {
   return undefined;
 }
 
+// For whoever passed an argument in another library's place: torch's normalized_shape, or eps where bias is.
+const char* order_of_arguments(std::string_view function) {
+  return function == "layer_norm"
+             ? "layer_norm(x, normalized_shape, weight, bias, eps)"
+             : "rms_norm(x, weight, bias, eps), fused_add_rms_norm(x, residual, weight, bias, eps)";
+}
+
 Argument tensor_argument(PyObject* object, const char* function, const char* name, bool optional) {
   if (THPVariable_CheckExact(object)) return {&THPVariable_Unpack(object), true};
   if (optional && object == Py_None) return {&none(), true};
-  TORCH_CHECK_TYPE(THPVariable_Check(object), "truenorm.", function, ": ", name, ": got ", Py_TYPE(object)->tp_name,
-                   "; needs a Tensor", optional ? " or None" : "");
-  return {&THPVariable_Unpack(object), false};
+  if (THPVariable_Check(object)) return {&THPVariable_Unpack(object), false};
+  const bool tensor_like = PyObject_HasAttrString(object, "__torch_function__") == 1;
+  TORCH_CHECK_TYPE(tensor_like, "truenorm.", function, ": ", name, ": got ", Py_TYPE(object)->tp_name,
+                   "; needs a Tensor", optional ? " or None, in the order " : "",
+                   optional ? order_of_arguments(function) : "");
+  return {&none(), false};
+}
+
+// numpy's bools and complex numbers, which convert to a float all the same.
+bool bool_or_complex_array(PyObject* object) {
+  const pybind11::object dtype = pybind11::getattr(object, "dtype", pybind11::none());
+  const pybind11::object kind = pybind11::getattr(dtype, "kind", pybind11::none());
+  return kind.equal(pybind11::str("b")) || kind.equal(pybind11::str("c"));
 }
 
 // Whatever Python takes for a float, numpy's among it; but no bool, which nobody means, and no tensor, which a device
 // would have to be waited for.
 double number(PyObject* object, const char* function, const char* name) {
   if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object);
-  const bool real = PyNumber_Check(object) && !PyBool_Check(object) && !PyComplex_Check(object);
-  TORCH_CHECK_TYPE(real && !THPVariable_Check(object), "truenorm.", function, ": ", name, ": got ",
-                   Py_TYPE(object)->tp_name, "; needs a number");
-  const double value = PyFloat_AsDouble(object);
-  if (value == -1.0 && PyErr_Occurred() != nullptr) throw python_error();
+  bool real = PyNumber_Check(object) && !PyBool_Check(object) && !PyComplex_Check(object) &&
+              !THPVariable_Check(object) && (PyLong_Check(object) || !bool_or_complex_array(object));
+  const double value = real ? PyFloat_AsDouble(object) : 0.0;
+  if (real && value == -1.0 && PyErr_Occurred() != nullptr) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw python_error();
+    PyErr_Clear();
+    real = false;  // an array of several elements, say
+  }
+  TORCH_CHECK_TYPE(real, "truenorm.", function, ": ", name, ": got ", Py_TYPE(object)->tp_name, "; needs a number");
   return value;
 }
 
@@ -120,6 +142,15 @@ PyObject* layer_norm(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
+// number(value, function, name): the value as a float, by the rule that holds for eps and offset in calls.
+PyObject* checked_number(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  check_count("number", count, 3);
+  const std::string function(text(arguments[1], "number", "function")), name(text(arguments[2], "number", "name"));
+  return PyFloat_FromDouble(number(arguments[0], function.c_str(), name.c_str()));
+  END_HANDLE_TH_ERRORS
+}
+
 // route_aten(device, on): device is "cpu" or "cuda". Returns whether it was routed before.
 PyObject* route(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
@@ -140,6 +171,8 @@ PyMethodDef methods[] = {
      "The eager fast path of truenorm.rms_norm; NotImplemented where the operator has to serve."},
     {"layer_norm", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(layer_norm)), METH_FASTCALL,
      "The eager fast path of truenorm.layer_norm; NotImplemented where the operator has to serve."},
+    {"number", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(checked_number)), METH_FASTCALL,
+     "A real number of any kind as a float; TypeError, which names the function and the argument, for anything else."},
     {"route_aten", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(route)), METH_FASTCALL,
      "Has aten's operators on a kind of device served by ours, or no more."},
     {"has_cuda", has_cuda, METH_NOARGS, "Whether the CUDA backend is in this build."},

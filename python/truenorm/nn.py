@@ -14,15 +14,9 @@ from torch import Tensor, nn
 
 import truenorm
 from truenorm._parameters import parameter
+from truenorm._torch import _C
 
 __all__ = ["FusedAddRMSNorm", "LayerNorm", "RMSNorm"]
-
-
-def _number(name: str, value: float) -> float:
-    """A real number of any kind, numpy's too, as a float; bool is none."""
-    if isinstance(value, bool | Tensor | str) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name}: got {type(value).__name__}; needs a number")
-    return float(value)
 
 
 class _Norm(nn.Module):
@@ -30,22 +24,33 @@ class _Norm(nn.Module):
 
     def __init__(self, normalized_shape, eps, elementwise_affine, bias, offset, out_dtype, device, dtype) -> None:
         super().__init__()
-        if isinstance(normalized_shape, numbers.Integral):
-            normalized_shape = (normalized_shape,)
-        try:
-            self.normalized_shape = tuple(operator.index(size) for size in normalized_shape)
-        except TypeError:  # 64.5, say
-            raise TypeError(f"normalized_shape: got {normalized_shape!r}; needs an int or a sequence of ints") from None
-        if not self.normalized_shape or min(self.normalized_shape) < 1:
-            raise ValueError(f"normalized_shape: got {self.normalized_shape}; needs one or more sizes of at least 1")
-        self.eps = None if eps is None else _number("eps", eps)
+        self.normalized_shape = self._sizes(normalized_shape)
+        self.eps = None if eps is None else _C.number(eps, self._function(), "eps")
         self.elementwise_affine = elementwise_affine
-        self.offset = _number("offset", offset)
+        self.offset = _C.number(offset, self._function(), "offset")
         self.out_dtype = out_dtype
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
             values = torch.empty(self.normalized_shape, device=device, dtype=dtype) if wanted else None
             self.register_parameter(name, None if values is None else nn.Parameter(values))
         self.reset_parameters()
+
+    def _function(self) -> str:
+        """What errors call this module, after "truenorm."."""
+        return f"nn.{type(self).__name__}"
+
+    def _sizes(self, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+        what = f"truenorm.{self._function()}: normalized_shape: got"
+        try:
+            sizes = (normalized_shape,) if isinstance(normalized_shape, numbers.Integral) else tuple(normalized_shape)
+            if any(isinstance(size, bool) for size in sizes):  # an argument of another place
+                raise TypeError
+            sizes = tuple(operator.index(size) for size in sizes)
+        except TypeError:  # 64.5, say
+            got = "a Tensor" if isinstance(normalized_shape, Tensor) else repr(normalized_shape)
+            raise TypeError(f"{what} {got}; needs an int or a sequence of ints") from None
+        if not sizes or min(sizes) < 1:
+            raise ValueError(f"{what} {sizes}; needs one or more sizes of at least 1")
+        return sizes
 
     def reset_parameters(self) -> None:
         """Sets weight to 1 - offset, so that what multiplies is 1 (ones for Llama, zeros for Gemma), and bias to 0."""
@@ -77,10 +82,10 @@ class _Norm(nn.Module):
         """The tensor with the normalised dimensions as one."""
         shape, dims = self.normalized_shape, len(self.normalized_shape)
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"truenorm.nn.{type(self).__name__}: {name}: got {type(tensor).__name__}; needs a Tensor")
+            raise TypeError(f"truenorm.{self._function()}: {name}: got {type(tensor).__name__}; needs a Tensor")
         if tuple(tensor.shape[-dims:]) != shape:
             raise RuntimeError(
-                f"truenorm.nn.{type(self).__name__}: {name}: got shape {list(tensor.shape)}; needs one that ends with "
+                f"truenorm.{self._function()}: {name}: got shape {list(tensor.shape)}; needs one that ends with "
                 f"{list(shape)}"
             )
         return tensor if dims == 1 else tensor.flatten(-dims)
@@ -133,7 +138,9 @@ class RMSNorm(_Norm):
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, bias, offset, out_dtype, device, dtype)
         if casting_mode not in ("llama", "gemma", "none"):
-            raise ValueError(f"casting_mode: got {casting_mode!r}; needs 'llama', 'gemma' or 'none'")
+            raise ValueError(
+                f"truenorm.{self._function()}: casting_mode: got {casting_mode!r}; needs 'llama', 'gemma' or 'none'"
+            )
         self.casting_mode = casting_mode
         self.in_place = in_place
         self.row_mode = row_mode

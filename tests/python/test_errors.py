@@ -1,13 +1,17 @@
 """Errors say in one sentence which argument is wrong, what it got and what it needs; and the build's own check."""
 
+import re
 import types
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 import truenorm
 from truenorm._torch import mismatch
+from truenorm.integrations import liger
 
 X = torch.randn(4, 64)
 W = torch.randn(64)
@@ -44,10 +48,21 @@ def backward(*, dy=X, ds=None, s=X, columns=1, x_dtype=X.dtype, residual_dtype=X
         (lambda: truenorm.layer_norm(X, 64, offset=False), TypeError, "layer_norm: offset: got bool; needs a number"),
         (lambda: truenorm.layer_norm(X.double(), 64), RuntimeError, "truenorm.layer_norm: x: got Double"),
         (lambda: truenorm.layer_norm(X, W, W), TypeError, r"got a Tensor; .* layer_norm\(x, normalized_shape, weight"),
-        (lambda: truenorm.nn.RMSNorm(64.5), TypeError, "normalized_shape: got 64.5; needs an int"),
+        (lambda: truenorm.rms_norm(X, (64,), W), TypeError, r"weight: got tuple; .*rms_norm\(x, weight, bias, eps\)"),
+        (lambda: truenorm.rms_norm(X, W, 1e-6), TypeError, r"bias: got float; .*rms_norm\(x, weight, bias, eps\)"),
+        (lambda: truenorm.fused_add_rms_norm(X, X, W, 1e-6), TypeError, r"fused_add_rms_norm\(x, residual, weight, bias"),
+        (lambda: truenorm.layer_norm(X, 64, W, 1e-5), TypeError, r"layer_norm\(x, normalized_shape, weight, bias, eps\)"),
+        (lambda: truenorm.nn.RMSNorm(64.5), TypeError, "RMSNorm: normalized_shape: got 64.5; needs an int"),
         (lambda: truenorm.nn.LayerNorm((8, 64.5)), TypeError, r"normalized_shape: got \(8, 64.5\); needs an int"),
-        (lambda: truenorm.nn.RMSNorm(64, eps=True), TypeError, "eps: got bool; needs a number"),
-        (lambda: truenorm.nn.RMSNorm(64, offset="1"), TypeError, "offset: got str; needs a number"),
+        (lambda: truenorm.nn.RMSNorm(True), TypeError, "normalized_shape: got True; needs an int"),
+        (lambda: truenorm.nn.RMSNorm(W), TypeError, "normalized_shape: got a Tensor; needs an int"),
+        (lambda: truenorm.nn.RMSNorm(0), ValueError, r"normalized_shape: got \(0,\); needs one or more sizes"),
+        (lambda: truenorm.nn.RMSNorm(64, eps=True), TypeError, "nn.RMSNorm: eps: got bool; needs a number"),
+        (lambda: truenorm.nn.LayerNorm(64, offset="1"), TypeError, "nn.LayerNorm: offset: got str; needs a number"),
+        (lambda: truenorm.nn.RMSNorm(64, casting_mode="lama"), ValueError, "nn.RMSNorm: casting_mode: got 'lama'"),
+        (lambda: truenorm.nn.FusedAddRMSNorm(64)(X, 1.0), TypeError, "nn.FusedAddRMSNorm: residual: got float"),
+        (lambda: liger.liger_rms_norm(X, W, 1e-6, casting_mode="lama"), ValueError, "casting_mode: got 'lama'"),
+        (lambda: liger.LigerRMSNorm(64, init_fn="twos"), ValueError, "init_fn: got 'twos'"),
         (lambda: truenorm.rms_norm([1.0]), TypeError, "x: got list; needs a Tensor"),
         (lambda: truenorm.rms_norm(X, 1.0), TypeError, "weight: got float; needs a Tensor or None"),
         (lambda: truenorm.rms_norm(X, out_dtype="bf16"), TypeError, "out_dtype: got str; needs a torch.dtype"),
@@ -56,6 +71,8 @@ def backward(*, dy=X, ds=None, s=X, columns=1, x_dtype=X.dtype, residual_dtype=X
         (lambda: truenorm.fused_add_rms_norm(X, X[:1]), RuntimeError, r"residual: got shape \[1, 64\]; needs x's"),
         (lambda: truenorm.fused_add_rms_norm(X, None), TypeError, "residual: got None"),
         (lambda: truenorm.fused_add_rms_norm(X, X.double()), RuntimeError, "rms_norm: residual: got Double"),
+        (lambda: truenorm.layer_norm(X, 64, residual=X.long()), RuntimeError, "layer_norm: residual: got Long"),
+        (lambda: truenorm.fused_add_rms_norm(X.to("meta"), X.to("meta").long()), RuntimeError, "rms_norm: residual: got L"),
         (lambda: truenorm.fused_add_rms_norm(X, X, residual_dtype=torch.float64), RuntimeError, "residual_dtype: got D"),
         (lambda: truenorm.rms_norm(X, W.to("meta")), RuntimeError, "weight: got a tensor on meta; needs x's device, cpu"),
         (lambda: truenorm.layer_norm(X, 63), RuntimeError, r"x: got shape \[4, 64\]; needs one that ends with .*\[63\]"),
@@ -74,8 +91,35 @@ def backward(*, dy=X, ds=None, s=X, columns=1, x_dtype=X.dtype, residual_dtype=X
     ],
 )
 def test_an_error_names_its_argument(call, kind, message):
-    with pytest.raises(kind, match=message):
+    """And the function that it is an argument of."""
+    with pytest.raises(kind, match=message) as raised:
         call()
+    assert re.match(r"truenorm\.[a-zA-Z_.]+: ", str(raised.value))
+
+
+class PassOn(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+NO_NUMBERS = [True, np.bool_(True), np.array(True), 1j, np.complex64(1), "1", b"1", [1.0], W, W[0], np.ones(2)]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("name", ["eps", "offset"])
+def test_what_is_no_real_number_is_refused_as_eps_and_offset(name, value):
+    """By functions, by modules, and where operators serve."""
+    match = rf"{name}: got (numpy\.)?{type(value).__name__}; needs a number"
+    for call in (
+        lambda: truenorm.rms_norm(X, W, **{name: value}),
+        lambda: truenorm.layer_norm(X, 64, W, **{name: value}),
+        lambda: truenorm.nn.RMSNorm(64, **{name: value}),
+        lambda: truenorm.nn.LayerNorm(64, **{name: value}),
+    ):
+        with pytest.raises(TypeError, match=match):
+            call()
+        with PassOn(), pytest.raises(TypeError, match=match):
+            call()
 
 
 def test_an_error_in_backward_is_raised_there():
@@ -112,7 +156,7 @@ def test_another_torch_is_one_clear_sentence(version, abi, cuda, words):
     if words is None:
         assert why is None
     else:
-        assert pytest.importorskip("re").search(words, why) and "\n" not in why and why.endswith(".")
+        assert re.search(words, why) and "\n" not in why and why.endswith(".")
 
 
 def test_a_cpu_build_runs_under_any_build_of_its_torch():

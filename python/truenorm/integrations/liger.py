@@ -54,12 +54,13 @@ _CASTING_MODES = {-1: "none", 0: "llama", 1: "gemma"}  # their functions take th
 
 
 def _mode(casting_mode: str | int) -> str:
-    if not isinstance(casting_mode, str | int):
-        what = type(casting_mode).__name__
-        raise TypeError(f"casting_mode: got {casting_mode!r}, a {what}; needs 'llama', 'gemma' or 'none'")
-    mode = _CASTING_MODES.get(casting_mode, casting_mode)
+    known = isinstance(casting_mode, str | int)
+    mode = _CASTING_MODES.get(casting_mode, casting_mode) if known else None
     if mode not in _CASTING_MODES.values():
-        raise ValueError(f"casting_mode: got {casting_mode!r}; needs 'llama', 'gemma' or 'none'")
+        raise (ValueError if known else TypeError)(
+            f"truenorm.integrations.liger: casting_mode: got {casting_mode!r}, a {type(casting_mode).__name__}; "
+            "needs 'llama', 'gemma' or 'none'"
+        )
     return mode
 
 
@@ -127,7 +128,7 @@ class LigerLayerNormFunction:
 
 def _initial(hidden_size: int, init_fn: str) -> nn.Parameter:
     if init_fn not in ("ones", "zeros"):
-        raise ValueError(f"init_fn: got {init_fn!r}; needs 'ones' or 'zeros'")
+        raise ValueError(f"truenorm.integrations.liger: init_fn: got {init_fn!r}; needs 'ones' or 'zeros'")
     return nn.Parameter(getattr(torch, init_fn)(hidden_size))
 
 
