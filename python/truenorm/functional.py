@@ -13,6 +13,7 @@ from typing import overload
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
+from torch.overrides import handle_torch_function, is_tensor_like
 
 from truenorm._sharding import register_if_used
 from truenorm._torch import _C
@@ -94,12 +95,31 @@ def rms_norm(
         out = _C.rms_norm(x, weight, bias, residual, residual_dtype, out_dtype, eps, offset, casting_mode)
         if out is not NotImplemented:
             return out
+        if likes := _tensor_likes(x, weight, bias, residual):
+            return handle_torch_function(
+                rms_norm,
+                likes,
+                x,
+                weight,
+                bias,
+                eps,
+                offset=offset,
+                casting_mode=casting_mode,
+                residual=residual,
+                residual_dtype=residual_dtype,
+                out_dtype=out_dtype,
+            )
         eps, offset = float(eps), float(offset)  # operators take no other kind
         register_if_used()
     y, residual_out, _ = torch.ops.truenorm.rms_norm_forward(
         x, residual, weight, bias, eps, offset, casting_mode, residual_dtype, out_dtype
     )
     return y if residual is None else (y, residual_out)
+
+
+def _tensor_likes(*arguments):
+    """The arguments that are no tensors but stand for them, as torch.fx's Proxy does; they see the function itself."""
+    return [argument for argument in arguments if is_tensor_like(argument) and not isinstance(argument, Tensor)]
 
 
 def _sizes(normalized_shape):
@@ -221,7 +241,21 @@ def layer_norm(
         As rms_norm; RuntimeError also where normalized_shape is not how x's shape ends.
     """
     if not isinstance(x, Tensor):
-        raise TypeError(f"truenorm.layer_norm: x: got {type(x).__name__}; needs a Tensor")
+        if not is_tensor_like(x):
+            raise TypeError(f"truenorm.layer_norm: x: got {type(x).__name__}; needs a Tensor")
+        return handle_torch_function(
+            layer_norm,
+            (x,),
+            x,
+            normalized_shape,
+            weight,
+            bias,
+            eps,
+            offset=offset,
+            residual=residual,
+            residual_dtype=residual_dtype,
+            out_dtype=out_dtype,
+        )
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else _sizes(normalized_shape)
     if not shape or tuple(x.shape[-len(shape) :]) != shape:
         raise RuntimeError(

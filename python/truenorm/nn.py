@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import is_tensor_like
 
 import truenorm
 from truenorm._parameters import parameter
@@ -68,6 +69,13 @@ class _Norm(nn.Module):
     def variance_epsilon(self, value: float | None) -> None:
         self.eps = value
 
+    def __prepare_scriptable__(self):
+        """torch.jit.script asks this of every module; without it, its error would be of some line of our source."""
+        raise TypeError(
+            f"truenorm.{self._function()}: got torch.jit.script, which compiles Python's source; needs torch.jit.trace, "
+            "torch.export or torch.compile"
+        )
+
     def extra_repr(self) -> str:
         parts = [f"{self.normalized_shape}", f"eps={self.eps}", f"elementwise_affine={self.elementwise_affine}"]
         if self.elementwise_affine:
@@ -82,7 +90,12 @@ class _Norm(nn.Module):
         """The tensor with the normalised dimensions as one."""
         shape, dims = self.normalized_shape, len(self.normalized_shape)
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"truenorm.{self._function()}: {name}: got {type(tensor).__name__}; needs a Tensor")
+            traced = is_tensor_like(tensor)  # torch.fx's Proxy, whose shape nobody knows
+            if traced and dims == 1:
+                return tensor
+            # The flattened weight would become a constant of the graph, and train no more.
+            leaf = ", since torch.fx can take several normalised dimensions as a leaf alone" if traced else ""
+            raise TypeError(f"truenorm.{self._function()}: {name}: got {type(tensor).__name__}; needs a Tensor{leaf}")
         if tuple(tensor.shape[-dims:]) != shape:
             raise RuntimeError(
                 f"truenorm.{self._function()}: {name}: got shape {list(tensor.shape)}; needs one that ends with "
